@@ -1,0 +1,55 @@
+// EngineOptions: the only options struct. Filled by the command line over the defaults and the
+// environment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace deepinfer {
+
+struct EngineOptions {
+  // A directory, or a hub name `org/name` that is present in the local hub cache
+  // (checkpoint/model_dir.h).
+  std::string model;
+  // Longest sequence, prompt and answer together, in tokens. 0 = max_position_embeddings of the
+  // model.
+  int64_t max_model_len = 0;
+  // Most rows (tokens of all sequences together) of one step.
+  int64_t max_num_batched_tokens = 512;
+  // Most sequences that are computed at the same time.
+  int64_t max_num_seqs = 8;
+  // Blocks of the compressed caches. 0 = see NumKvBlocks.
+  int64_t num_kv_blocks = 0;
+  // Threads per rank. 0 = one per physical core that the process may use.
+  int64_t threads = 0;
+  // Highest instruction set level used: auto, generic, avx2, avx512, amx.
+  std::string isa = "auto";
+  // Rounding points (docs/numerics.md): release, fp32, trn2.
+  std::string numerics = "release";
+  // Order of sums over ranks. exact: the result does not depend on the number of ranks.
+  std::string reduce = "exact";
+
+  // Reads DEEPINFER_MODEL, DEEPINFER_ISA and DEEPINFER_THREADS over the values above. Throws Error
+  // for a value that is no number, and for any other variable whose name begins with DEEPINFER_,
+  // naming it and the known ones.
+  void ApplyEnvironment();
+
+  // Throws Error naming the first option that is out of range.
+  void Validate() const;
+};
+
+// Memory that the default number of compressed cache blocks may take on one rank.
+inline constexpr int64_t kDefaultKvBytes = int64_t{4} << 30;
+
+// Number of cache blocks: options.num_kv_blocks, or when that is 0 enough for max_num_seqs
+// sequences of `max_model_len` tokens (the resolved value, > 0), but no more than kDefaultKvBytes
+// hold, and never less than one such sequence needs.
+int64_t NumKvBlocks(const EngineOptions& options, int64_t max_model_len, int64_t block_tokens,
+                    int64_t block_bytes);
+
+// Where downloaded models lie: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub. Empty
+// when no home is set.
+std::string HubCacheDir();
+
+}  // namespace deepinfer

@@ -1,4 +1,5 @@
-// DI_CHECK: invariants of the program itself. A failure is a bug; it prints the place and the values and aborts.
+// DI_CHECK: invariants of the program itself. A failure is a bug; it prints the place and the
+// values and aborts.
 #pragma once
 
 #include <sstream>
@@ -22,8 +23,8 @@ struct Voidify {
 
 }  // namespace deepinfer::internal
 
-#define DI_CHECK(condition)        \
-  (condition) ? (void)0            \
+#define DI_CHECK(condition)                        \
+  (condition) ? (void)0                            \
               : ::deepinfer::internal::Voidify() & \
                     ::deepinfer::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 

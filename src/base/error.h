@@ -15,8 +15,8 @@ enum class Code {
   kUnsupported,  // understood, but this program does not do it
 };
 
-// The message is one sentence that names the thing, what was expected and what was found. Thrown while loading and per
-// request, never inside a step. Programs print it and exit with status 2.
+// The message is one sentence that names the thing, what was expected and what was found. Thrown
+// while loading and per request, never inside a step. Programs print it and exit with status 2.
 class Error : public std::runtime_error {
  public:
   Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}

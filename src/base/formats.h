@@ -1,6 +1,6 @@
-// Scalar number formats of the checkpoint and of the model's rounding points (spec 02 section 4, spec 03 section 1).
-// bf16, e4m3fn, e2m1 and ue8m0, each as the plain integer that is stored. This is the code that the vector kernels are
-// tested against; it is written to be read, not to be fast.
+// Scalar number formats of the checkpoint and of the model's rounding points (spec 02 section 4,
+// spec 03 section 1). bf16, e4m3fn, e2m1 and ue8m0, each as the plain integer that is stored. This
+// is the code that the vector kernels are tested against; it is written to be read, not to be fast.
 #pragma once
 
 #include <bit>
@@ -35,8 +35,9 @@ inline float Ue8m0ToFloat(uint8_t byte) {
 inline float E4m3ToFloat(uint8_t code) {
   const int exponent = (code >> 3) & 15, mantissa = code & 7;
   if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                        : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  const float magnitude = exponent == 0
+                              ? std::ldexp(static_cast<float>(mantissa), -9)
+                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
   return (code & 0x80) ? -magnitude : magnitude;
 }
 
@@ -51,7 +52,8 @@ inline uint8_t FloatToE4m3(float x) {
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)
   const int unit = exponent - 1 < -6 ? -9 : exponent - 4;
   const int steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, -unit)));
-  if (unit == -9) return sign | static_cast<uint8_t>(steps);  // 8 steps is the first normal, code 0x08
+  if (unit == -9)
+    return sign | static_cast<uint8_t>(steps);  // 8 steps is the first normal, code 0x08
   // steps is 8..16; 16 carries into the next binade, which the addition does by itself.
   return sign | static_cast<uint8_t>(((exponent - 1 + 7) << 3) + (steps - 8));
 }
@@ -63,7 +65,8 @@ inline constexpr float kE2m1Values[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0
 
 inline float E2m1ToFloat(uint8_t code) { return kE2m1Values[code & 15]; }
 
-// Nearest value, ties to the even code, saturating at 6. NaN gives 6 with its sign (the format has no NaN).
+// Nearest value, ties to the even code, saturating at 6. NaN gives 6 with its sign (the format has
+// no NaN).
 inline uint8_t FloatToE2m1(float x) {
   const uint8_t sign = std::signbit(x) ? 8 : 0;
   const float m = std::fabs(x);

@@ -1,0 +1,40 @@
+// Matrix products with checkpoint weights (spec 01 section 0, spec 03 section 1.4).
+#pragma once
+
+#include "ops/op.h"
+
+namespace deepinfer {
+
+enum class WeightDecode : uint8_t {
+  kAsStored,
+  kHalvedFp8,  // fp8 codes are first halved and rounded to e4m3, the scale doubled (spec 03 section
+               // 5)
+  kNarrowedF32,  // fp32 weights are first rounded to bf16
+};
+
+// y[r, o] = sum_k x[r, k] * w[o, k], in fp32 or better, rounded once to bf16 if `round`.
+//
+// The sum over k runs over pieces of `piece` columns (0: one piece): every piece is summed on its
+// own in the kernel's fixed order and the pieces are added in ascending order. A rank that holds
+// some of the pieces can then be added to another rank without changing a bit.
+//
+// group_out > 0 makes the product block-diagonal: output o reads the columns (o / group_out) *
+// w.cols ... of its row of x (the grouped output projection wo_a). Otherwise every output reads
+// columns 0 ... w.cols.
+struct LinearArgs {
+  const int32_t* n_rows;
+  const float* x;  // [rows, x_stride]
+  int64_t x_stride;
+  WeightView w;  // [outputs, inputs]
+  float* y;      // [rows, y_stride]
+  int64_t y_stride;
+  int32_t piece;
+  int32_t group_out;
+  WeightDecode decode;
+  bool round;
+  float* scratch;  // per thread: scratch + tid * scratch_stride, at least w.cols floats, 64-byte
+                   // aligned
+  int64_t scratch_stride;  // floats
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/ref/reference.h"
+
+namespace deepinfer::ref {
+
+namespace {
+
+float HalvedE4m3(uint8_t code) { return E4m3ToFloat(FloatToE4m3(E4m3ToFloat(code) / 2)) * 2; }
+
+}  // namespace
+
+void DecodeWeightRow(const WeightView& w, int64_t row, WeightDecode decode, float* y) {
+  const uint8_t* data = w.data + row * w.row_stride_bytes;
+  const bool halved = decode == WeightDecode::kHalvedFp8;
+  switch (w.dtype) {
+    case DType::kBf16:
+      for (int64_t k = 0; k < w.cols; ++k) y[k] = LoadBf16(data + 2 * k);
+      return;
+    case DType::kF32:
+      for (int64_t k = 0; k < w.cols; ++k) {
+        y[k] = RoundIf(decode == WeightDecode::kNarrowedF32, LoadF32(data + 4 * k));
+      }
+      return;
+    case DType::kFp8Tile32:
+    case DType::kFp8Row32: {
+      const int64_t scale_row = w.dtype == DType::kFp8Row32 ? row : (row + w.scale_row0) / 32;
+      const uint8_t* scale = w.scale + scale_row * w.scale_stride_bytes;
+      for (int64_t k = 0; k < w.cols; ++k) {
+        y[k] = (halved ? HalvedE4m3(data[k]) : E4m3ToFloat(data[k])) * Ue8m0ToFloat(scale[k / 32]);
+      }
+      return;
+    }
+    case DType::kFp4Row32: {
+      const uint8_t* scale = w.scale + row * w.scale_stride_bytes;
+      for (int64_t k = 0; k < w.cols; ++k) {
+        const uint8_t code = k % 2 == 0 ? data[k / 2] & 15 : data[k / 2] >> 4;
+        y[k] = E2m1ToFloat(code) * Ue8m0ToFloat(scale[k / 32]);
+      }
+      return;
+    }
+  }
+}
+
+float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece) {
+  if (piece == 0) piece = cols;
+  float total = 0;
+  for (int64_t begin = 0; begin < cols; begin += piece) {
+    double sum = 0;
+    for (int64_t k = begin; k < std::min(begin + piece, cols); ++k)
+      sum += double{x[k]} * double{w[k]};
+    total += static_cast<float>(sum);
+  }
+  return total;
+}
+
+void Linear(const LinearArgs& a, Work w) {
+  const Span part = SplitWork(a.w.rows, 1, w);
+  float* row = a.scratch + w.tid * a.scratch_stride;
+  for (int64_t o = part.begin; o < part.end; ++o) {
+    DecodeWeightRow(a.w, o, a.decode, row);
+    const int64_t first = a.group_out > 0 ? o / a.group_out * a.w.cols : 0;
+    for (int64_t r = 0; r < *a.n_rows; ++r) {
+      const float sum = DotPieces(a.x + r * a.x_stride + first, row, a.w.cols, a.piece);
+      a.y[r * a.y_stride + o] = RoundIf(a.round, sum);
+    }
+  }
+}
+
+}  // namespace deepinfer::ref

@@ -1,0 +1,27 @@
+// A file mapped read-only into memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace deepinfer {
+
+// Nothing is read until a byte is touched. Offsets and sizes are 64 bits wide (Engram shards exceed
+// 100 GB). The file must not shrink while it is mapped.
+class MappedFile {
+ public:
+  // Throws Error kNotFound or kIo naming the path.
+  explicit MappedFile(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+
+  const uint8_t* data() const { return data_; }  // null when the file is empty
+  int64_t size() const { return size_; }
+
+ private:
+  const uint8_t* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,128 @@
+#include "kv/kv_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace deepinfer {
+
+int64_t KvShape::BlockBytes() const {
+  int64_t bytes = 0;
+  for (const Owner& o : owners) bytes += kBlockTokens / o.ratio * (compressed_row_bytes + index_row_bytes);
+  return bytes;
+}
+
+KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max_model_len)
+    : shape_(shape),
+      n_blocks_(n_blocks),
+      max_blocks_per_seq_((max_model_len + kBlockTokens - 1) / kBlockTokens),
+      seqs_(static_cast<size_t>(max_seqs)) {
+  ArenaPlan plan;
+  window_ = plan.Book("kv.window", shape.n_layers * max_seqs * shape.ring() * shape.window_row_bytes);
+  for (const KvShape::Owner& o : shape.owners) {
+    const int64_t rows = n_blocks * (kBlockTokens / o.ratio);
+    compressed_.push_back(plan.Book("kv.compressed", rows * shape.compressed_row_bytes));
+    index_.push_back(plan.Book("kv.index", rows * shape.index_row_bytes));
+    const int64_t raw_bytes = o.ratio > 1 ? max_seqs * shape.raw_ring() * shape.raw_cols * 4 : 0;
+    raw_kv_.push_back(plan.Book("kv.open_group", raw_bytes));
+    raw_score_.push_back(plan.Book("kv.open_group", raw_bytes));
+  }
+  arena_ = Arena("KV caches (see --num-kv-blocks and --max-num-seqs)", plan.peak_bytes());
+  for (SeqSlot s = max_seqs - 1; s >= 0; --s) free_slots_.push_back(s);
+  for (int64_t b = n_blocks - 1; b >= 0; --b) free_blocks_.push_back(static_cast<int32_t>(b));
+}
+
+SeqSlot KvPool::Open() {
+  if (free_slots_.empty()) return -1;
+  const SeqSlot slot = free_slots_.back();
+  free_slots_.pop_back();
+  Seq& seq = seqs_[static_cast<size_t>(slot)];
+  seq.open = true;
+  seq.length = 0;
+  return slot;
+}
+
+void KvPool::Close(SeqSlot slot) {
+  Seq& seq = seqs_[static_cast<size_t>(slot)];
+  DI_CHECK(seq.open) << "slot " << slot;
+  free_blocks_.insert(free_blocks_.end(), seq.blocks.rbegin(), seq.blocks.rend());
+  seq = Seq{};
+  free_slots_.push_back(slot);
+}
+
+bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
+  Seq& seq = seqs_[static_cast<size_t>(slot)];
+  const int64_t wanted = (tokens + kBlockTokens - 1) / kBlockTokens - static_cast<int64_t>(seq.blocks.size());
+  DI_CHECK(seq.open && tokens <= max_blocks_per_seq_ * kBlockTokens) << "slot " << slot << " tokens " << tokens;
+  if (wanted > free_blocks()) return false;
+  for (int64_t i = 0; i < wanted; ++i) {
+    seq.blocks.push_back(free_blocks_.back());
+    free_blocks_.pop_back();
+  }
+  return true;
+}
+
+void KvPool::SetLength(SeqSlot slot, int64_t tokens) {
+  Seq& seq = seqs_[static_cast<size_t>(slot)];
+  DI_CHECK(seq.open && tokens >= 0 && tokens <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
+      << "slot " << slot << " tokens " << tokens;
+  DI_CHECK(seq.length - tokens <= shape_.max_step_rows) << "rollback of " << seq.length - tokens << " tokens";
+  seq.length = tokens;
+}
+
+void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
+                     StepInputs* in) const {
+  const int32_t r = in->n_rows++;
+  in->ids[r] = id;
+  in->positions[r] = static_cast<int32_t>(position);
+  in->row_seqs[r] = step_seq;
+  in->row_slots[r] = slot;
+  in->window_slots[r] = slot * shape_.ring() + position % shape_.ring();
+  in->raw_slots[r] = slot * shape_.raw_ring() + position % shape_.raw_ring();
+  for (int ratio = 1; ratio <= kMaxRatio; ++ratio) {
+    if ((position + 1) % ratio != 0) continue;
+    const int64_t per_page = kBlockTokens / ratio, j = position / ratio;
+    const int32_t g = in->n_groups[ratio]++;
+    in->group_rows[ratio][g] = r;
+    in->group_slots[ratio][g] = seq.blocks[static_cast<size_t>(j / per_page)] * per_page + j % per_page;
+  }
+}
+
+void KvPool::FillInputs(std::span<const SeqRows> seqs, StepInputs* in) const {
+  in->n_rows = in->n_samples = 0;
+  in->n_seqs = static_cast<int32_t>(seqs.size());
+  std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
+  for (int32_t s = 0; s < in->n_seqs; ++s) {
+    const SeqRows& rows = seqs[static_cast<size_t>(s)];
+    const Seq& seq = seqs_[static_cast<size_t>(rows.slot)];
+    const int64_t end = static_cast<int64_t>(rows.tokens.size());
+    DI_CHECK(seq.open && rows.first == seq.length && end <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
+        << "slot " << rows.slot << " length " << seq.length << " rows " << rows.first << " to " << end;
+    DI_CHECK(end - rows.first <= shape_.max_step_rows) << end - rows.first << " rows";
+    for (int64_t p = rows.first; p < end; ++p) {
+      FillRow(seq, rows.slot, s, rows.tokens[static_cast<size_t>(p)], p, in);
+    }
+    const int64_t n_logits = std::min(rows.n_logits, end - rows.first);
+    for (int64_t i = n_logits; i > 0; --i) in->sample_rows[in->n_samples++] = in->n_rows - static_cast<int32_t>(i);
+    std::copy(seq.blocks.begin(), seq.blocks.end(), in->block_table + s * in->table_stride);
+  }
+  in->all_rows_begin[1] = in->n_rows;
+}
+
+size_t KvPool::OwnerIndex(int layer) const {
+  size_t i = 0;
+  while (i < shape_.owners.size() && shape_.owners[i].layer != layer) ++i;
+  DI_CHECK(i < shape_.owners.size()) << "layer " << layer << " has no compressed cache";
+  return i;
+}
+
+uint8_t* KvPool::window_rows(int64_t layer) const {
+  return arena_.At<uint8_t>(window_) + layer * max_seqs() * shape_.ring() * shape_.window_row_bytes;
+}
+
+uint8_t* KvPool::compressed_rows(int layer) const { return arena_.At<uint8_t>(compressed_[OwnerIndex(layer)]); }
+uint8_t* KvPool::index_rows(int layer) const { return arena_.At<uint8_t>(index_[OwnerIndex(layer)]); }
+float* KvPool::raw_kv(int layer) const { return arena_.At<float>(raw_kv_[OwnerIndex(layer)]); }
+float* KvPool::raw_score(int layer) const { return arena_.At<float>(raw_score_[OwnerIndex(layer)]); }
+
+}  // namespace deepinfer

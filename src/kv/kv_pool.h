@@ -1,0 +1,91 @@
+// KvPool: the caches of all sequences (docs/kv.md).
+//
+// Layer-major: all rows of one cache of one layer are contiguous, so a kernel sees a pointer and a stride.
+//   window      a ring per sequence slot and layer, slot = position mod ring; ring = window + most rows of one step, so
+//               a step never overwrites a row it still reads, and going back is only a smaller length
+//   compressed, index keys   pages of kBlockTokens tokens, one block table per sequence for all owners; rows beyond
+//               the length are invisible
+//   open groups raw fp32 rows (kv and score) of the newest tokens in a ring of 2 + most rows of one step
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/arena.h"
+#include "kv/step_inputs.h"
+
+namespace deepinfer {
+
+inline constexpr int64_t kBlockTokens = 64;  // a multiple of both ratios and of the released candidate blocks
+
+struct KvShape {
+  int64_t n_layers;          // layers with a window ring
+  int64_t window;            // positions a query sees, itself included
+  int64_t max_step_rows;     // most rows of one sequence in one step
+  int64_t window_row_bytes;  // one packed row
+  int64_t compressed_row_bytes, index_row_bytes;
+  int64_t raw_cols;  // floats of one raw row, the same for kv and score
+  struct Owner {
+    int layer, ratio;
+  };
+  std::vector<Owner> owners;  // layers that write compressed rows, ascending
+
+  int64_t ring() const { return window + max_step_rows; }
+  int64_t raw_ring() const { return kMaxRatio + max_step_rows; }
+  // Bytes of one block over all owners.
+  int64_t BlockBytes() const;
+};
+
+class KvPool {
+ public:
+  KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max_model_len);
+
+  // A free sequence slot with length 0, or -1 when all are taken.
+  SeqSlot Open();
+  void Close(SeqSlot slot);
+
+  // Makes room for `tokens` tokens in total. false: not enough free blocks; nothing changed.
+  bool Reserve(SeqSlot slot, int64_t tokens);
+  // Commit and rollback: the sequence has exactly `tokens` tokens from now on. Rolling back is exact as long as no more
+  // than max_step_rows tokens are taken back; blocks stay reserved.
+  void SetLength(SeqSlot slot, int64_t tokens);
+  int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
+
+  int64_t n_blocks() const { return n_blocks_; }
+  int64_t free_blocks() const { return static_cast<int64_t>(free_blocks_.size()); }
+  int64_t max_blocks_per_seq() const { return max_blocks_per_seq_; }
+  int max_seqs() const { return static_cast<int>(seqs_.size()); }
+  const KvShape& shape() const { return shape_; }
+
+  // Writes ids, positions, slots, groups and block tables of a step. Blocks must be reserved; the rows of a sequence
+  // continue its length. Does not touch the Engram part.
+  void FillInputs(std::span<const SeqRows> seqs, StepInputs* inputs) const;
+
+  // Caches, for the arguments of kernels.
+  uint8_t* window_rows(int64_t layer) const;
+  uint8_t* compressed_rows(int layer) const;
+  uint8_t* index_rows(int layer) const;
+  float* raw_kv(int layer) const;
+  float* raw_score(int layer) const;
+
+ private:
+  struct Seq {
+    bool open = false;
+    int64_t length = 0;
+    std::vector<int32_t> blocks;
+  };
+  size_t OwnerIndex(int layer) const;
+  void FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position, StepInputs* inputs) const;
+
+  KvShape shape_;
+  int64_t n_blocks_, max_blocks_per_seq_;
+  std::vector<Seq> seqs_;
+  std::vector<SeqSlot> free_slots_;
+  std::vector<int32_t> free_blocks_;
+  Buf window_;
+  std::vector<Buf> compressed_, index_, raw_kv_, raw_score_;
+  Arena arena_;
+};
+
+}  // namespace deepinfer

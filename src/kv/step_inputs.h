@@ -1,0 +1,68 @@
+// StepInputs: everything that changes from step to step, at a fixed address. The arguments of a plan point here.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/types.h"
+
+namespace deepinfer {
+
+using SeqSlot = int32_t;  // place of a sequence in the KV pool
+
+// The rows one sequence contributes to a step: tokens [first, first + count) of its token list.
+struct SeqRows {
+  SeqSlot slot;
+  std::span<const TokenId> tokens;  // the whole sequence up to and including the rows of this step
+  int64_t first;                    // position of the first row; rows before it are in the caches
+  int64_t n_logits;                 // logits are wanted for the last n_logits rows
+};
+
+inline constexpr int kMaxRatio = 2;  // compression ratios are 1 and 2
+
+struct StepInputs {
+  // Valid parts.
+  int32_t n_rows, n_seqs, n_samples;
+  int32_t n_groups[kMaxRatio + 1];  // by ratio: rows of this step that complete a group
+
+  // Per row.
+  TokenId* ids;
+  int32_t* positions;
+  int32_t* row_seqs;      // sequence of the step, 0 ... n_seqs - 1
+  int32_t* row_slots;     // sequence slot in the pool
+  int64_t* window_slots;  // row of the window ring
+  int64_t* raw_slots;     // row of the ring of open groups
+  uint8_t* dead;          // Engram: image position
+  int64_t* engram_rows;   // [rows, Engram layers, columns] as EngramHash writes them
+
+  // Per group, by ratio: the row that completes it and the cache row it becomes.
+  int32_t* group_rows[kMaxRatio + 1];
+  int64_t* group_slots[kMaxRatio + 1];
+
+  int32_t* sample_rows;  // [n_samples] rows whose logits are wanted
+
+  int32_t* block_table;  // [n_seqs, table_stride]
+  int64_t table_stride;
+
+  // All rows as the pairs of one expert that everyone is routed to (the shared expert).
+  int32_t one, zero, all_rows_begin[2];
+  int32_t* all_rows;  // 0, 1, 2, ...
+
+  static_assert(sizeof(TokenId) == 4);
+};
+
+// Owns the block. Sized for the largest bucket.
+class StepBlock {
+ public:
+  StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq, int64_t engram_rows_per_token);
+  StepInputs* inputs() const { return arena_.At<StepInputs>({}); }
+  int64_t max_rows() const { return max_rows_; }
+
+ private:
+  int64_t max_rows_;
+  Arena arena_;
+};
+
+}  // namespace deepinfer

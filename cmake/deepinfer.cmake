@@ -33,12 +33,16 @@ function(di_library folder)
   target_link_libraries(${target} ${scope} ${ARG_LINK})
 endfunction()
 
-# di_test(name SOURCES a_test.cc ... [DEPS folder ...] [LINK ...]): one GoogleTest binary, one CTest entry.
+# Target thread_tests builds every test that is also run under ThreadSanitizer (CTest label "threads").
+add_custom_target(thread_tests)
+
+# di_test(name SOURCES a_test.cc ... [DEPS folder ...] [LINK ...] [TIMEOUT seconds] [THREADS]): one GoogleTest binary,
+# one CTest entry. THREADS: the test is about threads, see thread_tests.
 function(di_test name)
   if(NOT DEEPINFER_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "TIMEOUT" "SOURCES;DEPS;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   foreach(dep ${ARG_DEPS})
     string(REPLACE "/" "_" dep ${dep})
@@ -51,4 +55,8 @@ function(di_test name)
     set(ARG_TIMEOUT 300)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_THREADS)
+    set_tests_properties(${name} PROPERTIES LABELS threads)
+    add_dependencies(thread_tests ${name})
+  endif()
 endfunction()

@@ -1,0 +1,19 @@
+// The sub-commands of the program. Each Add function registers one with its options; the work runs
+// as the callback of CLI::App::parse and reports bad input by throwing Error.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace deepinfer {
+
+void AddInspect(CLI::App& app);
+void AddGenerate(CLI::App& app);
+void AddChat(CLI::App& app);
+void AddVerify(CLI::App& app);
+void AddTokenize(CLI::App& app);
+void AddDetokenize(CLI::App& app);
+void AddRender(CLI::App& app);
+
+}  // namespace deepinfer

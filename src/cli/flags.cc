@@ -1,0 +1,72 @@
+#include "cli/flags.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "checkpoint/model_dir.h"
+
+namespace deepinfer {
+namespace {
+
+std::shared_ptr<EngineOptions> FromEnvironment() {
+  auto options = std::make_shared<EngineOptions>();
+  options->ApplyEnvironment();
+  return options;
+}
+
+void AddModel(CLI::App* command, EngineOptions& o) {
+  command->add_option("--model", o.model,
+                      "Model directory, or org/name in the local hub cache (DEEPINFER_MODEL)");
+}
+
+}  // namespace
+
+std::shared_ptr<EngineOptions> AddModelFlag(CLI::App* command) {
+  auto options = FromEnvironment();
+  AddModel(command, *options);
+  return options;
+}
+
+std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
+  auto options = FromEnvironment();
+  EngineOptions& o = *options;
+  AddModel(command, o);
+  command
+      ->add_option("--max-model-len", o.max_model_len,
+                   "Longest sequence in tokens; 0: what the model allows")
+      ->capture_default_str();
+  command
+      ->add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Most tokens of one step")
+      ->capture_default_str();
+  command->add_option("--max-num-seqs", o.max_num_seqs, "Most sequences computed at once")
+      ->capture_default_str();
+  command
+      ->add_option("--num-kv-blocks", o.num_kv_blocks,
+                   "Cache blocks; 0: enough for the above, up to 4 GiB")
+      ->capture_default_str();
+  command
+      ->add_option("--threads", o.threads, "Threads; 0: one per physical core (DEEPINFER_THREADS)")
+      ->capture_default_str();
+  command->add_option("--isa", o.isa, "auto, generic, avx2, avx512 or amx (DEEPINFER_ISA)")
+      ->capture_default_str();
+  command->add_option("--numerics", o.numerics, "Rounding points: release, fp32 or trn2")
+      ->capture_default_str();
+  command->add_option("--reduce", o.reduce, "Order of sums over ranks: exact")
+      ->capture_default_str();
+  return options;
+}
+
+OpenedModel OpenModel(const std::string& model) {
+  std::string dir = ResolveModelDir(model, HubCacheDir());
+  ModelConfig config = ModelConfig::Load(dir + "/config.json");
+  Checkpoint checkpoint = Checkpoint::Open(dir, config);
+  if (!checkpoint.unused().empty()) {
+    fmt::print(stderr, "deepinfer: warning: {} tensors of {} are not used, the first is {}\n",
+               checkpoint.unused().size(), dir, checkpoint.unused().front());
+  }
+  return {std::move(dir), std::move(config), std::move(checkpoint)};
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,95 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "base/error.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int kFailure = 2;
+
+int Fail(std::string sentence) {
+  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+  fmt::print(stderr, "deepinfer: {}\n", sentence);
+  return kFailure;
+}
+
+// A closed descriptor 0, 1 or 2 would be given to the next file opened. Returns false when standard
+// output is closed.
+bool HoldStandardDescriptors() {
+  const bool has_output = fcntl(1, F_GETFD) >= 0;
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0)
+      return false;
+  }
+  return has_output;
+}
+
+void PrintAll(const std::string& text) {
+  Output out;
+  out.Write(text);
+  out.Flush();
+}
+
+void Run(int argc, char** argv) {
+  CLI::App app("Inference for DeepSeek-V4.1-Flash", "deepinfer");
+  app.set_version_flag("--version", "deepinfer " DI_VERSION);
+  AddInspect(app);
+#ifdef DI_CLI_TEXT_COMMANDS
+  AddTokenize(app);
+  AddDetokenize(app);
+  AddRender(app);
+#endif
+#ifdef DI_CLI_GENERATE
+  AddGenerate(app);
+#endif
+#ifdef DI_CLI_CHAT
+  AddChat(app);
+#endif
+#ifdef DI_CLI_VERIFY
+  AddVerify(app);
+#endif
+  try {
+    std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});
+    std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
+    app.parse(std::move(args));
+    if (app.get_subcommands().empty())
+      throw Error(Code::kInvalid, "expected a sub-command, found none (see --help)");
+  } catch (const CLI::CallForHelp&) {
+    PrintAll(app.help());
+  } catch (const CLI::CallForAllHelp&) {
+    PrintAll(app.help("", CLI::AppFormatMode::All));
+  } catch (const CLI::CallForVersion& version) {
+    PrintAll(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& e) {
+    throw Error(Code::kInvalid, fmt::format("{} (see --help)", e.what()));
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  using deepinfer::Fail;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that went away shows as a failed write
+  if (!deepinfer::HoldStandardDescriptors())
+    return Fail("standard output: expected an open file, found it closed");
+  try {
+    deepinfer::Run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return Fail("out of memory");
+  } catch (const std::exception& e) {
+    return Fail(e.what());
+  }
+  return 0;
+}

@@ -68,8 +68,10 @@ build() {
 
 # run_ctest PRESET [OPTION...]
 run_ctest() {
-  ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs" "${@:2}"
-  if grep -E '^\[  SKIPPED \]|^Test (Skipped|Not Run)' "build/$1/Testing/Temporary/LastTest.log"; then
+  ctest --test-dir "build/$1" --output-on-failure --no-tests=error -j "$jobs" "${@:2}" |
+    tee "build/ctest-$1.log"
+  if grep -E 'did not run|^\[  SKIPPED \]|YOU HAVE [0-9]+ DISABLED' \
+    "build/ctest-$1.log" "build/$1/Testing/Temporary/LastTest.log"; then
     echo "skipped tests count as failures"
     return 1
   fi

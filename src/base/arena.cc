@@ -18,7 +18,8 @@ Buf ArenaPlan::Book(const char* name, int64_t bytes, int64_t align) {
   const Buf buf{(top_ + align - 1) / align * align, bytes};
   top_ = buf.offset + bytes;
   peak_ = std::max(peak_, top_);
-  const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+  const auto known = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& e) { return e.name == name; });
   if (known == entries_.end()) {
     entries_.push_back({name, bytes});
   } else {
@@ -39,11 +40,13 @@ Arena::Arena(const char* what, int64_t bytes) : bytes_(std::max<int64_t>(bytes, 
   void* memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    throw Error(Code::kIo, fmt::format("{}: cannot get {:.1f} MiB of memory: {}", what,
-                                       static_cast<double>(bytes_) / (1 << 20), std::strerror(errno)));
+    throw Error(Code::kIo,
+                fmt::format("{}: cannot get {:.1f} MiB of memory: {}", what,
+                            static_cast<double>(bytes_) / (1 << 20), std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(memory);
-  madvise(memory, static_cast<size_t>(bytes_), MADV_HUGEPAGE);  // only a wish: the result does not matter
+  madvise(memory, static_cast<size_t>(bytes_),
+          MADV_HUGEPAGE);  // only a wish: the result does not matter
 }
 
 Arena::~Arena() {

@@ -13,7 +13,8 @@ struct Buf {
   int64_t offset = 0, bytes = 0;
 };
 
-// Stack-like booking: Save() before a group of temporaries, Restore() when the next group may reuse their place.
+// Stack-like booking: Save() before a group of temporaries, Restore() when the next group may reuse
+// their place.
 class ArenaPlan {
  public:
   using Mark = int64_t;
@@ -36,8 +37,8 @@ class ArenaPlan {
   std::vector<Entry> entries_;
 };
 
-// Zeroed, page-aligned memory, huge pages asked for; pages appear when they are first touched. Throws Error{kIo} when the
-// system refuses, naming `what` and the size.
+// Zeroed, page-aligned memory, huge pages asked for; pages appear when they are first touched.
+// Throws Error{kIo} when the system refuses, naming `what` and the size.
 class Arena {
  public:
   Arena() = default;

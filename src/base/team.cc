@@ -13,7 +13,8 @@ namespace deepinfer {
 
 namespace {
 
-constexpr int kSpins = 4000;  // about 100 us of pauses: longer than the pause between two steps of one sequence
+constexpr int kSpins =
+    4000;  // about 100 us of pauses: longer than the pause between two steps of one sequence
 
 void PinTo(int cpu) {
   cpu_set_t set;
@@ -23,7 +24,8 @@ void PinTo(int cpu) {
 }
 
 long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
-  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value,
+                 nullptr, nullptr, 0);
 }
 
 }  // namespace
@@ -45,13 +47,15 @@ void Team::Gate::WaitWhile(uint32_t seen, int spins) {
 
 Team::Team(int threads, const std::vector<int>& cpus) : size_(threads) {
   DI_CHECK(threads >= 1) << threads;
-  DI_CHECK(cpus.empty() || cpus.size() >= static_cast<size_t>(threads)) << cpus.size() << " CPUs for " << threads;
+  DI_CHECK(cpus.empty() || cpus.size() >= static_cast<size_t>(threads))
+      << cpus.size() << " CPUs for " << threads;
   // With more threads than CPUs a spinning thread only keeps another one from running.
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   spins_ = known && CPU_COUNT(&allowed) < threads ? 0 : kSpins;
   for (int tid = 1; tid < threads; ++tid) {
-    threads_.emplace_back(&Team::Loop, this, tid, cpus.empty() ? -1 : cpus[static_cast<size_t>(tid)]);
+    threads_.emplace_back(&Team::Loop, this, tid,
+                          cpus.empty() ? -1 : cpus[static_cast<size_t>(tid)]);
   }
   if (!cpus.empty()) PinTo(cpus[0]);
 }

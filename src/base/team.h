@@ -8,12 +8,13 @@
 
 namespace deepinfer {
 
-// Waits spin for a while and then sleep on a futex, so an idle team costs nothing and a busy one does not enter the
-// kernel. The caller of Run is thread 0.
+// Waits spin for a while and then sleep on a futex, so an idle team costs nothing and a busy one
+// does not enter the kernel. The caller of Run is thread 0.
 class Team {
  public:
-  // cpus: one logical CPU per thread to pin to, or empty (no pinning). Thread 0 is pinned only while it is in Run's
-  // caller, that is: the constructor pins the calling thread when cpus is given.
+  // cpus: one logical CPU per thread to pin to, or empty (no pinning). Thread 0 is pinned only
+  // while it is in Run's caller, that is: the constructor pins the calling thread when cpus is
+  // given.
   Team(int threads, const std::vector<int>& cpus);
   ~Team();
   Team(const Team&) = delete;
@@ -21,7 +22,8 @@ class Team {
 
   int size() const { return size_; }
 
-  // Runs body(context, tid) on every thread and returns when all have finished. Not reentrant, one caller at a time.
+  // Runs body(context, tid) on every thread and returns when all have finished. Not reentrant, one
+  // caller at a time.
   void Run(void (*body)(void* context, int tid), void* context);
 
   // Every thread of the running body must call this equally often.

@@ -15,7 +15,8 @@ struct Sums {
   int rounds = 0;
 };
 
-// Every round each thread writes its part, thread 0 adds them up, and the next round starts from the total.
+// Every round each thread writes its part, thread 0 adds them up, and the next round starts from
+// the total.
 void AddUp(void* context, int tid) {
   Sums& s = *static_cast<Sums*>(context);
   for (int round = 0; round < s.rounds; ++round) {

@@ -10,7 +10,8 @@ Numerics Numerics::Named(const std::string& name) {
   Numerics n;
   if (name == "release") return n;
   if (name == "fp32") {
-    n.bf16 = n.fp8_activations = n.fp8_expert_inputs = n.window_kv_fp8 = n.compressed_kv_fp4 = false;
+    n.bf16 = n.fp8_activations = n.fp8_expert_inputs = n.window_kv_fp8 = n.compressed_kv_fp4 =
+        false;
     n.index_fp4 = n.probabilities_bf16 = n.index_scores_bf16 = false;
     return n;
   }
@@ -20,7 +21,8 @@ Numerics Numerics::Named(const std::string& name) {
     n.index_scores_bf16 = n.fp8_expert_inputs = false;
     return n;
   }
-  throw Error(Code::kInvalid, fmt::format("--numerics: expected release, fp32 or trn2, found '{}'", name));
+  throw Error(Code::kInvalid,
+              fmt::format("--numerics: expected release, fp32 or trn2, found '{}'", name));
 }
 
 }  // namespace deepinfer

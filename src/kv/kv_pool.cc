@@ -8,7 +8,8 @@ namespace deepinfer {
 
 int64_t KvShape::BlockBytes() const {
   int64_t bytes = 0;
-  for (const Owner& o : owners) bytes += kBlockTokens / o.ratio * (compressed_row_bytes + index_row_bytes);
+  for (const Owner& o : owners)
+    bytes += kBlockTokens / o.ratio * (compressed_row_bytes + index_row_bytes);
   return bytes;
 }
 
@@ -18,7 +19,8 @@ KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max
       max_blocks_per_seq_((max_model_len + kBlockTokens - 1) / kBlockTokens),
       seqs_(static_cast<size_t>(max_seqs)) {
   ArenaPlan plan;
-  window_ = plan.Book("kv.window", shape.n_layers * max_seqs * shape.ring() * shape.window_row_bytes);
+  window_ =
+      plan.Book("kv.window", shape.n_layers * max_seqs * shape.ring() * shape.window_row_bytes);
   for (const KvShape::Owner& o : shape.owners) {
     const int64_t rows = n_blocks * (kBlockTokens / o.ratio);
     compressed_.push_back(plan.Book("kv.compressed", rows * shape.compressed_row_bytes));
@@ -52,8 +54,10 @@ void KvPool::Close(SeqSlot slot) {
 
 bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
   Seq& seq = seqs_[static_cast<size_t>(slot)];
-  const int64_t wanted = (tokens + kBlockTokens - 1) / kBlockTokens - static_cast<int64_t>(seq.blocks.size());
-  DI_CHECK(seq.open && tokens <= max_blocks_per_seq_ * kBlockTokens) << "slot " << slot << " tokens " << tokens;
+  const int64_t wanted =
+      (tokens + kBlockTokens - 1) / kBlockTokens - static_cast<int64_t>(seq.blocks.size());
+  DI_CHECK(seq.open && tokens <= max_blocks_per_seq_ * kBlockTokens)
+      << "slot " << slot << " tokens " << tokens;
   if (wanted > free_blocks()) return false;
   for (int64_t i = 0; i < wanted; ++i) {
     seq.blocks.push_back(free_blocks_.back());
@@ -64,9 +68,11 @@ bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
 
 void KvPool::SetLength(SeqSlot slot, int64_t tokens) {
   Seq& seq = seqs_[static_cast<size_t>(slot)];
-  DI_CHECK(seq.open && tokens >= 0 && tokens <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
+  DI_CHECK(seq.open && tokens >= 0 &&
+           tokens <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
       << "slot " << slot << " tokens " << tokens;
-  DI_CHECK(seq.length - tokens <= shape_.max_step_rows) << "rollback of " << seq.length - tokens << " tokens";
+  DI_CHECK(seq.length - tokens <= shape_.max_step_rows)
+      << "rollback of " << seq.length - tokens << " tokens";
   seq.length = tokens;
 }
 
@@ -84,7 +90,8 @@ void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id,
     const int64_t per_page = kBlockTokens / ratio, j = position / ratio;
     const int32_t g = in->n_groups[ratio]++;
     in->group_rows[ratio][g] = r;
-    in->group_slots[ratio][g] = seq.blocks[static_cast<size_t>(j / per_page)] * per_page + j % per_page;
+    in->group_slots[ratio][g] =
+        seq.blocks[static_cast<size_t>(j / per_page)] * per_page + j % per_page;
   }
 }
 
@@ -96,14 +103,17 @@ void KvPool::FillInputs(std::span<const SeqRows> seqs, StepInputs* in) const {
     const SeqRows& rows = seqs[static_cast<size_t>(s)];
     const Seq& seq = seqs_[static_cast<size_t>(rows.slot)];
     const int64_t end = static_cast<int64_t>(rows.tokens.size());
-    DI_CHECK(seq.open && rows.first == seq.length && end <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
-        << "slot " << rows.slot << " length " << seq.length << " rows " << rows.first << " to " << end;
+    DI_CHECK(seq.open && rows.first == seq.length &&
+             end <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
+        << "slot " << rows.slot << " length " << seq.length << " rows " << rows.first << " to "
+        << end;
     DI_CHECK(end - rows.first <= shape_.max_step_rows) << end - rows.first << " rows";
     for (int64_t p = rows.first; p < end; ++p) {
       FillRow(seq, rows.slot, s, rows.tokens[static_cast<size_t>(p)], p, in);
     }
     const int64_t n_logits = std::min(rows.n_logits, end - rows.first);
-    for (int64_t i = n_logits; i > 0; --i) in->sample_rows[in->n_samples++] = in->n_rows - static_cast<int32_t>(i);
+    for (int64_t i = n_logits; i > 0; --i)
+      in->sample_rows[in->n_samples++] = in->n_rows - static_cast<int32_t>(i);
     std::copy(seq.blocks.begin(), seq.blocks.end(), in->block_table + s * in->table_stride);
   }
   in->all_rows_begin[1] = in->n_rows;
@@ -120,9 +130,15 @@ uint8_t* KvPool::window_rows(int64_t layer) const {
   return arena_.At<uint8_t>(window_) + layer * max_seqs() * shape_.ring() * shape_.window_row_bytes;
 }
 
-uint8_t* KvPool::compressed_rows(int layer) const { return arena_.At<uint8_t>(compressed_[OwnerIndex(layer)]); }
-uint8_t* KvPool::index_rows(int layer) const { return arena_.At<uint8_t>(index_[OwnerIndex(layer)]); }
+uint8_t* KvPool::compressed_rows(int layer) const {
+  return arena_.At<uint8_t>(compressed_[OwnerIndex(layer)]);
+}
+uint8_t* KvPool::index_rows(int layer) const {
+  return arena_.At<uint8_t>(index_[OwnerIndex(layer)]);
+}
 float* KvPool::raw_kv(int layer) const { return arena_.At<float>(raw_kv_[OwnerIndex(layer)]); }
-float* KvPool::raw_score(int layer) const { return arena_.At<float>(raw_score_[OwnerIndex(layer)]); }
+float* KvPool::raw_score(int layer) const {
+  return arena_.At<float>(raw_score_[OwnerIndex(layer)]);
+}
 
 }  // namespace deepinfer

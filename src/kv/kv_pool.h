@@ -1,11 +1,16 @@
 // KvPool: the caches of all sequences (docs/kv.md).
 //
-// Layer-major: all rows of one cache of one layer are contiguous, so a kernel sees a pointer and a stride.
-//   window      a ring per sequence slot and layer, slot = position mod ring; ring = window + most rows of one step, so
-//               a step never overwrites a row it still reads, and going back is only a smaller length
-//   compressed, index keys   pages of kBlockTokens tokens, one block table per sequence for all owners; rows beyond
+// Layer-major: all rows of one cache of one layer are contiguous, so a kernel sees a pointer and a
+// stride.
+//   window      a ring per sequence slot and layer, slot = position mod ring; ring = window + most
+//   rows of one step, so
+//               a step never overwrites a row it still reads, and going back is only a smaller
+//               length
+//   compressed, index keys   pages of kBlockTokens tokens, one block table per sequence for all
+//   owners; rows beyond
 //               the length are invisible
-//   open groups raw fp32 rows (kv and score) of the newest tokens in a ring of 2 + most rows of one step
+//   open groups raw fp32 rows (kv and score) of the newest tokens in a ring of 2 + most rows of one
+//   step
 #pragma once
 
 #include <cstdint>
@@ -17,7 +22,8 @@
 
 namespace deepinfer {
 
-inline constexpr int64_t kBlockTokens = 64;  // a multiple of both ratios and of the released candidate blocks
+inline constexpr int64_t kBlockTokens =
+    64;  // a multiple of both ratios and of the released candidate blocks
 
 struct KvShape {
   int64_t n_layers;          // layers with a window ring
@@ -47,8 +53,8 @@ class KvPool {
 
   // Makes room for `tokens` tokens in total. false: not enough free blocks; nothing changed.
   bool Reserve(SeqSlot slot, int64_t tokens);
-  // Commit and rollback: the sequence has exactly `tokens` tokens from now on. Rolling back is exact as long as no more
-  // than max_step_rows tokens are taken back; blocks stay reserved.
+  // Commit and rollback: the sequence has exactly `tokens` tokens from now on. Rolling back is
+  // exact as long as no more than max_step_rows tokens are taken back; blocks stay reserved.
   void SetLength(SeqSlot slot, int64_t tokens);
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
 
@@ -58,8 +64,8 @@ class KvPool {
   int max_seqs() const { return static_cast<int>(seqs_.size()); }
   const KvShape& shape() const { return shape_; }
 
-  // Writes ids, positions, slots, groups and block tables of a step. Blocks must be reserved; the rows of a sequence
-  // continue its length. Does not touch the Engram part.
+  // Writes ids, positions, slots, groups and block tables of a step. Blocks must be reserved; the
+  // rows of a sequence continue its length. Does not touch the Engram part.
   void FillInputs(std::span<const SeqRows> seqs, StepInputs* inputs) const;
 
   // Caches, for the arguments of kernels.
@@ -76,7 +82,8 @@ class KvPool {
     std::vector<int32_t> blocks;
   };
   size_t OwnerIndex(int layer) const;
-  void FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position, StepInputs* inputs) const;
+  void FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
+               StepInputs* inputs) const;
 
   KvShape shape_;
   int64_t n_blocks_, max_blocks_per_seq_;

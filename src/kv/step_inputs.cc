@@ -11,7 +11,8 @@ Buf Book(ArenaPlan* plan, int64_t count) {
 
 }  // namespace
 
-StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq, int64_t engram_rows_per_token)
+StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq,
+                     int64_t engram_rows_per_token)
     : max_rows_(max_rows) {
   ArenaPlan plan;
   plan.Book("step inputs", sizeof(StepInputs));
@@ -24,7 +25,8 @@ StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_
   StepInputs* in = inputs();
   int32_t* next32 = arena_.At<int32_t>(i32);
   int64_t* next64 = arena_.At<int64_t>(i64);
-  for (int32_t** p : {&in->ids, &in->positions, &in->row_seqs, &in->row_slots, &in->sample_rows, &in->all_rows}) {
+  for (int32_t** p :
+       {&in->ids, &in->positions, &in->row_seqs, &in->row_slots, &in->sample_rows, &in->all_rows}) {
     *p = next32, next32 += max_rows;
   }
   for (int64_t** p : {&in->window_slots, &in->raw_slots}) *p = next64, next64 += max_rows;
@@ -36,6 +38,7 @@ StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_
   in->dead = arena_.At<uint8_t>(dead);
   in->block_table = arena_.At<int32_t>(table);
   in->table_stride = max_blocks_per_seq;
+  in->max_rows = max_rows;
   in->one = 1;
   for (int64_t r = 0; r < max_rows; ++r) in->all_rows[r] = static_cast<int32_t>(r);
 }

@@ -1,4 +1,5 @@
-// StepInputs: everything that changes from step to step, at a fixed address. The arguments of a plan point here.
+// StepInputs: everything that changes from step to step, at a fixed address. The arguments of a
+// plan point here.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct SeqRows {
 inline constexpr int kMaxRatio = 2;  // compression ratios are 1 and 2
 
 struct StepInputs {
+  int64_t max_rows;  // fixed when the block is made
+
   // Valid parts.
   int32_t n_rows, n_seqs, n_samples;
   int32_t n_groups[kMaxRatio + 1];  // by ratio: rows of this step that complete a group
@@ -35,7 +38,7 @@ struct StepInputs {
   int64_t* window_slots;  // row of the window ring
   int64_t* raw_slots;     // row of the ring of open groups
   uint8_t* dead;          // Engram: image position
-  int64_t* engram_rows;   // [rows, Engram layers, columns] as EngramHash writes them
+  int64_t* engram_rows;   // [Engram layers, max_rows, columns] table rows
 
   // Per group, by ratio: the row that completes it and the cache row it becomes.
   int32_t* group_rows[kMaxRatio + 1];
@@ -56,7 +59,8 @@ struct StepInputs {
 // Owns the block. Sized for the largest bucket.
 class StepBlock {
  public:
-  StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq, int64_t engram_rows_per_token);
+  StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq,
+            int64_t engram_rows_per_token);
   StepInputs* inputs() const { return arena_.At<StepInputs>({}); }
   int64_t max_rows() const { return max_rows_; }
 

@@ -1,0 +1,116 @@
+// Attention sublayer (spec 01 section 5).
+#include <cmath>
+
+#include "model/parts.h"
+
+namespace deepinfer {
+
+namespace {
+
+// q [rows, heads, head_dim], rotated; qr [rows, q_lora_rank] is left for the indexer.
+void AddQueries(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
+                const float* xq, float* qr, float* q) {
+  s.Linear("attn.wq_a", xq, w.wq_a, qr);
+  s.RmsNorm("attn.q_norm", qr, w.q_norm, qr, s.c.q_lora_rank);
+  const auto mark = s.b.memory().Save();
+  s.Linear("attn.wq_b", s.Quantised("attn.quant_qr", qr, s.c.q_lora_rank), w.wq_b, q);
+  s.b.memory().Restore(mark);
+  s.Rope("attn.rope_q", q, s.c.num_attention_heads, s.c.head_dim, rope, false);
+}
+
+// One vector per token that is key and value of all heads, into the window ring.
+void AddWindowRows(const StepContext& s, int layer, const AttentionWeights& w,
+                   const RopeTables& rope, const float* xq) {
+  const int64_t dim = s.c.head_dim;
+  const auto mark = s.b.memory().Save();
+  float* kv = s.b.Temp<float>("attn.kv", s.rows() * dim);
+  s.Linear("attn.wkv", xq, w.wkv, kv);
+  s.RmsNorm("attn.kv_norm", kv, w.kv_norm, kv, dim);
+  s.Rope("attn.rope_kv", kv, 1, dim, rope, false);
+  s.b.Add("attn.store_window", s.k.store_rows,
+          StoreRowsArgs{.n_rows = s.n_rows(),
+                        .x = kv,
+                        .slots = s.in->window_slots,
+                        .cache = s.m.kv.window_rows(layer),
+                        .cols = static_cast<int32_t>(dim),
+                        .format = s.window_format(),
+                        .fp8_max = s.num.fp8_max});
+  s.b.memory().Restore(mark);
+}
+
+void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights& w, const float* q,
+                        float* o) {
+  const KvShape& shape = s.m.kv.shape();
+  AttentionArgs a{};
+  a.n_rows = s.n_rows();
+  a.q = q;
+  a.o = o;
+  a.positions = s.in->positions;
+  a.row_seqs = s.in->row_seqs;
+  a.row_slots = s.in->row_slots;
+  a.window_rows = s.m.kv.window_rows(layer);
+  a.window_format = s.window_format();
+  a.ring = static_cast<int32_t>(shape.ring());
+  a.window = static_cast<int32_t>(shape.window);
+  const int ratio = s.c.compress_ratios[static_cast<size_t>(layer)];
+  if (ratio > 0) {
+    a.compressed =
+        s.Paged(s.m.kv.compressed_rows(s.c.kv_owner(layer)), s.compressed_format(), ratio);
+    a.selected = s.selected;
+    a.n_selected = s.n_selected;
+    a.topk = static_cast<int32_t>(s.c.index_topk);
+  }
+  a.sink = w.attn_sink;
+  a.heads = static_cast<int32_t>(s.c.num_attention_heads);
+  a.head_dim = static_cast<int32_t>(s.c.head_dim);
+  a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.c.head_dim)));
+  a.round_p = s.num.probabilities_bf16;
+  a.round = s.num.bf16;
+  a.scratch = s.scratch;
+  a.scratch_stride = s.scratch_stride;
+  s.b.Add("attn.sparse", s.k.attention, a);
+}
+
+// Values carry the rotation of their keys, hence the inverse rotation; then per group of heads
+// wo_a, then wo_b.
+void AddOutputProjection(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
+                         float* o, float* out) {
+  const int64_t low = s.c.o_groups * s.c.o_lora_rank;
+  float* z = s.b.Temp<float>("attn.z", s.rows() * low);
+  s.Rope("attn.rope_inverse", o, s.c.num_attention_heads, s.c.head_dim, rope, true);
+  s.Linear("attn.wo_a", o, w.wo_a, z,
+           {.piece = s.c.head_dim,
+            .x_cols = s.c.num_attention_heads * s.c.head_dim,
+            .group_out = s.c.o_lora_rank});
+  s.Linear("attn.wo_b", s.Quantised("attn.quant_z", z, low), w.wo_b, out,
+           {.piece = StepContext::PieceFor(s.c.o_lora_rank)});
+}
+
+}  // namespace
+
+void AddAttention(const StepContext& s, int layer, const float* x, float* out) {
+  const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
+  const bool compressed = s.c.compress_ratios[static_cast<size_t>(layer)] > 0;
+  const RopeTables& rope = compressed ? s.yarn : s.plain;
+  const int64_t heads_cols = s.c.num_attention_heads * s.c.head_dim;
+  const auto mark = s.b.memory().Save();
+  float* qr = s.b.Temp<float>("attn.qr", s.rows() * s.c.q_lora_rank);
+  float* q = s.b.Temp<float>("attn.q", s.rows() * heads_cols);
+  float* o = s.b.Temp<float>("attn.o", s.rows() * heads_cols);
+
+  const auto inner = s.b.memory().Save();
+  const float* xq = s.Quantised("attn.quant_x", x, s.c.hidden_size);  // once, for wq_a and wkv
+  AddQueries(s, w, rope, xq, qr, q);
+  s.b.AddProbe(LayerName(layer, "q"), q, s.n_rows(), heads_cols);
+  AddWindowRows(s, layer, w, rope, xq);
+  s.b.memory().Restore(inner);
+
+  if (s.c.is_kv_source(layer)) AddCompressor(s, layer, x);
+  if (s.c.is_index_source(layer)) AddIndexer(s, layer, x, qr);
+  AddSparseAttention(s, layer, w, q, o);
+  s.b.AddProbe(LayerName(layer, "attn_core"), o, s.n_rows(), heads_cols);
+  AddOutputProjection(s, w, rope, o, out);
+  s.b.memory().Restore(mark);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,247 @@
+// The whole forward pass (spec 01 section 3).
+#include "model/forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "model/parts.h"
+
+namespace deepinfer {
+
+// ---- helpers of the parts ----
+
+void StepContext::Linear(const char* name, const float* x, const WeightView& w, float* y,
+                         const LinearOptions& o) const {
+  LinearArgs a{};
+  a.n_rows = o.n_rows != nullptr ? o.n_rows : n_rows();
+  a.x = x;
+  a.x_stride = o.x_cols > 0 ? o.x_cols : w.cols;
+  a.w = w;
+  a.y = y;
+  a.y_stride = w.rows;
+  a.piece = static_cast<int32_t>(o.piece);
+  a.group_out = static_cast<int32_t>(o.group_out);
+  a.decode = WeightDecode::kAsStored;
+  if (num.halved_fp8_weights && w.dtype == DType::kFp8Tile32) a.decode = WeightDecode::kHalvedFp8;
+  if (num.mixer_bf16 && w.dtype == DType::kF32) a.decode = WeightDecode::kNarrowedF32;
+  a.round = num.bf16 && !o.exact;
+  a.scratch = scratch;
+  a.scratch_stride = scratch_stride;
+  b.Add(name, k.linear, a);
+}
+
+void StepContext::RmsNorm(const char* name, const float* x, const uint8_t* weight, float* y,
+                          int64_t cols, const int32_t* rows) const {
+  b.Add(name, k.rms_norm,
+        RmsNormArgs{.n_rows = rows != nullptr ? rows : n_rows(),
+                    .x = x,
+                    .weight = weight,
+                    .y = y,
+                    .cols = static_cast<int32_t>(cols),
+                    .eps = c.rms_norm_eps,
+                    .round = num.bf16});
+}
+
+const float* StepContext::Quantised(const char* name, const float* x, int64_t cols) const {
+  if (!num.fp8_activations) return x;
+  float* y = b.Temp<float>(name, rows() * cols);
+  b.Add(name, k.quant_rows,
+        QuantRowsArgs{.n_rows = n_rows(),
+                      .x = x,
+                      .y = y,
+                      .cols = static_cast<int32_t>(cols),
+                      .format = RowFormat::kFp8Block32,
+                      .fp8_max = num.fp8_max});
+  return y;
+}
+
+void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_dim,
+                       const RopeTables& t, bool inverse, const int32_t* rows,
+                       const int32_t* table_rows) const {
+  b.Add(name, k.rope,
+        RopeArgs{.n_rows = rows != nullptr ? rows : n_rows(),
+                 .x = x,
+                 .heads = static_cast<int32_t>(heads),
+                 .head_dim = static_cast<int32_t>(head_dim),
+                 .rope_dim = static_cast<int32_t>(c.qk_rope_head_dim),
+                 .cos = t.cos,
+                 .sin = t.sin,
+                 .table_rows = table_rows,
+                 .inverse = inverse,
+                 .round = num.bf16});
+}
+
+PagedRows StepContext::Paged(const uint8_t* cache, RowFormat format, int ratio) const {
+  return {.rows = cache,
+          .block_table = in->block_table,
+          .table_stride = in->table_stride,
+          .rows_per_page = static_cast<int32_t>(kBlockTokens / ratio),
+          .format = format};
+}
+
+namespace {
+
+// ---- the step ----
+
+RopeTables AddRopeTable(const StepContext& s, const char* name, const float* freq, int offset) {
+  const int64_t half = s.c.qk_rope_head_dim / 2;
+  float* cos = s.b.Temp<float>("rope.cos", s.rows() * half);
+  float* sin = s.b.Temp<float>("rope.sin", s.rows() * half);
+  s.b.Add(name, s.k.rope_table,
+          RopeTableArgs{.n_rows = s.n_rows(),
+                        .positions = s.in->positions,
+                        .offset = offset,
+                        .freq = freq,
+                        .half = static_cast<int32_t>(half),
+                        .cos = cos,
+                        .sin = sin});
+  return {cos, sin};
+}
+
+// A compressed row stands at the position of its group's first token.
+void AddRopeTables(StepContext& s) {
+  s.plain = AddRopeTable(s, "rope.plain", s.m.rope_plain, 0);
+  s.yarn = AddRopeTable(s, "rope.yarn", s.m.rope_yarn, 0);
+  s.group[1] = s.yarn;
+  s.group[2] = AddRopeTable(s, "rope.group2", s.m.rope_yarn, -1);
+}
+
+// Most floats a thread needs at once; see the scratch contracts in ops/.
+int64_t ScratchFloats(const ModelConfig& c) {
+  const int64_t widest =
+      std::max({c.hc_mult * c.hidden_size, c.num_attention_heads * c.head_dim / c.o_groups,
+                c.q_lora_rank, c.o_groups * c.o_lora_rank, c.moe_intermediate_size,
+                c.engram_columns() * c.engram_head_dim});
+  const int64_t select =
+      IndexSelectScratchBytes(c.index_head_dim, c.index_topk, c.candidate_topk_blocks) / 4;
+  return (std::max({widest, select, AttentionScratchFloats(c.head_dim)}) + 15) / 16 * 16;
+}
+
+void BookStepBuffers(StepContext& s) {
+  const int64_t rows = s.rows(), n = s.c.hc_mult, pairs = rows * s.c.num_experts_per_tok;
+  s.streams = s.b.Temp<float>("streams", rows * n * s.c.hidden_size);
+  s.pre = s.b.Temp<float>("pre", rows * n);
+  s.selected = s.b.Temp<int32_t>("index.selected", rows * s.c.index_topk);
+  s.n_selected = s.b.Temp<int32_t>("index.n_selected", rows);
+  const int64_t blocks = s.c.candidate_source_layer_id >= 0 ? s.c.candidate_topk_blocks : 0;
+  s.candidates = s.b.Temp<int32_t>("index.candidates", rows * blocks);
+  s.n_candidates = s.b.Temp<int32_t>("index.n_candidates", rows);
+  s.routed.n_active = s.b.Temp<int32_t>("moe.n_active", 1);
+  s.routed.active = s.b.Temp<int32_t>("moe.active", s.c.n_routed_experts);
+  s.routed.begin = s.b.Temp<int32_t>("moe.begin", s.c.n_routed_experts + 1);
+  s.routed.rows = s.b.Temp<int32_t>("moe.pair_rows", pairs);
+  s.routed.weights = s.b.Temp<float>("moe.pair_weights", pairs);
+  StepInputs* in =
+      const_cast<StepInputs*>(s.in);  // ExpertPairs has no const form; kernels only read these
+  s.everyone = {&in->one, &in->zero, in->all_rows_begin, in->all_rows, nullptr};
+  s.scratch_stride = ScratchFloats(s.c);
+  s.scratch = s.b.Temp<float>("thread_scratch", s.b.threads() * s.scratch_stride);
+}
+
+// Final collapse with the last layer's pre-mix, norm, and logits of the sampled rows only.
+const float* AddHead(const StepContext& s, int64_t max_samples) {
+  const int64_t hidden = s.c.hidden_size;
+  float* x = s.b.Temp<float>("head.x", s.rows() * hidden);
+  float* sampled = s.b.Temp<float>("head.sampled", max_samples * hidden);
+  float* logits = s.b.Temp<float>("head.logits", max_samples * s.c.vocab_size);
+  s.b.Add("head.collapse", s.k.collapse,
+          CollapseArgs{.n_rows = s.n_rows(),
+                       .streams = s.streams,
+                       .pre = s.pre,
+                       .y = x,
+                       .n_streams = static_cast<int32_t>(s.c.hc_mult),
+                       .hidden = static_cast<int32_t>(hidden),
+                       .round = s.num.bf16});
+  s.RmsNorm("head.norm", x, s.m.weights.norm, x, hidden);
+  s.b.AddProbe("final_hidden", x, s.n_rows(), hidden);
+  s.b.Add("head.gather", s.k.gather_rows,
+          GatherRowsArgs{.n_rows = &s.in->n_samples,
+                         .rows = s.in->sample_rows,
+                         .x = x,
+                         .y = sampled,
+                         .cols = static_cast<int32_t>(hidden)});
+  s.Linear("head.logits", sampled, s.m.weights.head, logits,
+           {.n_rows = &s.in->n_samples, .exact = true});
+  s.b.AddProbe("logits", logits, &s.in->n_samples, s.c.vocab_size);
+  return logits;
+}
+
+}  // namespace
+
+ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBuilder& b) {
+  StepContext s{.m = m, .c = m.config, .num = m.numerics, .k = m.kernels, .in = m.inputs, .b = b};
+  BookStepBuffers(s);
+  AddRopeTables(s);
+  b.Add("embed", s.k.embed,
+        EmbedArgs{.n_rows = s.n_rows(),
+                  .ids = s.in->ids,
+                  .table = m.weights.embed,
+                  .streams = s.streams,
+                  .pre = s.pre,
+                  .n_streams = static_cast<int32_t>(s.c.hc_mult)});
+  for (int layer = 0; layer < s.c.num_hidden_layers; ++layer) {
+    b.AddProbe(fmt::format("streams.{}", layer), s.streams, s.n_rows(),
+               s.c.hc_mult * s.c.hidden_size);
+    b.AddProbe(fmt::format("pre.{}", layer), s.pre, s.n_rows(), s.c.hc_mult);
+    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);
+    AddBlock(s, layer);
+  }
+  return {AddHead(s, max_samples)};
+}
+
+KvShape MakeKvShape(const ModelConfig& c, const Numerics& n, int64_t max_step_rows) {
+  KvShape shape{};
+  shape.n_layers = c.num_hidden_layers;
+  shape.window = c.sliding_window;
+  shape.max_step_rows = max_step_rows;
+  shape.window_row_bytes =
+      RowBytes(n.window_kv_fp8 ? RowFormat::kFp8Block32 : RowFormat::kF32, c.head_dim);
+  shape.compressed_row_bytes =
+      RowBytes(n.compressed_kv_fp4 ? RowFormat::kFp4Block16 : RowFormat::kF32, c.head_dim);
+  shape.index_row_bytes =
+      RowBytes(n.index_fp4 ? RowFormat::kFp4Block32 : RowFormat::kF32, c.index_head_dim);
+  shape.raw_cols = c.head_dim;
+  for (int layer : c.kv_source_layer_ids) {
+    shape.owners.push_back({layer, c.compress_ratios[static_cast<size_t>(layer)]});
+  }
+  return shape;
+}
+
+std::vector<float> RopeFrequencies(const ModelConfig& c, bool compressed) {
+  const int64_t dim = c.qk_rope_head_dim;
+  const double theta = compressed ? c.compress_rope_theta : c.rope_theta;
+  std::vector<float> freq(static_cast<size_t>(dim / 2));
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    // Exponent in fp32, power in double rounded to fp32, reciprocal in fp32: the last bits show at
+    // long context.
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
+    freq[static_cast<size_t>(i)] =
+        1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+  }
+  if (!compressed || !c.rope_scaling) return freq;
+
+  const RopeScaling& yarn = *c.rope_scaling;
+  const auto dim_with_turns = [&](double turns) {
+    const double original = static_cast<double>(yarn.original_max_position_embeddings);
+    return static_cast<double>(dim) * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
+  };
+  const double low = std::max(std::floor(dim_with_turns(yarn.beta_fast)), 0.0);
+  const double high =
+      std::min(std::ceil(dim_with_turns(yarn.beta_slow)), static_cast<double>(dim - 1));
+  const float width = static_cast<float>(std::max(high - low, 1e-3)),
+              factor = static_cast<float>(yarn.factor);
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    float& f = freq[static_cast<size_t>(i)];
+    const float ramp =
+        std::clamp((static_cast<float>(i) - static_cast<float>(low)) / width, 0.0f, 1.0f);
+    const float keep = 1.0f - ramp;
+    f = f / factor * (1.0f - keep) + f * keep;
+  }
+  return freq;
+}
+
+}  // namespace deepinfer

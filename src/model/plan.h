@@ -1,0 +1,97 @@
+// Region plans: a step as a fixed list of phases, built once and replayed by the team
+// (docs/architecture.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/team.h"
+#include "ops/op.h"
+
+namespace deepinfer {
+
+// One kernel call by all threads; a barrier follows. args point into arena, weights, caches and
+// step inputs, and never change.
+struct Phase {
+  const char* name;
+  void (*invoke)(void (*kernel)(), const void* args, Work work);
+  void (*kernel)();
+  const void* args;
+};
+
+// A named tensor that can be looked at, and changed, after a phase: golden tests read what a layer
+// computed and feed layers with exact inputs.
+struct Probe {
+  enum class Type : uint8_t { kF32, kI32, kI64 };
+  size_t phase;      // index of the phase after which the data is valid
+  std::string name;  // as in the golden files: layers.3.attn_in
+  Type type;
+  void* data;             // [*n_rows, cols]
+  const int32_t* n_rows;  // valid rows
+  int64_t cols;
+};
+
+struct RegionPlan {
+  int64_t rows;  // bucket: most rows of a step
+  std::vector<Phase> phases;
+  std::vector<Probe> probes;                       // by rising phase
+  std::vector<std::unique_ptr<std::byte[]>> args;  // what Phase::args points to
+};
+
+// Called on thread 0 between phases, while the other threads wait.
+using ProbeFn = std::function<void(const Probe&)>;
+
+// Runs all phases. Without `observer` no probe costs anything.
+void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer = nullptr);
+
+// Model code calls this to lay out memory and list phases. It runs twice for every bucket: once
+// with base == nullptr to learn how much memory the plan needs (memory().peak_bytes()), once with
+// the arena's address.
+class PlanBuilder {
+ public:
+  PlanBuilder(int64_t rows, int threads, std::byte* base)
+      : base_(reinterpret_cast<uintptr_t>(base)), threads_(threads) {
+    plan_.rows = rows;
+  }
+
+  int64_t rows() const { return plan_.rows; }
+  int threads() const { return threads_; }
+  ArenaPlan& memory() { return memory_; }
+
+  // Uninitialised memory for `count` values, until Restore to an earlier mark.
+  template <class T>
+  T* Temp(const char* name, int64_t count) {
+    const Buf buf = memory_.Book(name, count * static_cast<int64_t>(sizeof(T)));
+    return reinterpret_cast<T*>(base_ + static_cast<uintptr_t>(buf.offset));
+  }
+
+  template <class Args>
+  void Add(const char* name, KernelOf<Args> kernel, const Args& args) {
+    auto& bytes = plan_.args.emplace_back(new std::byte[sizeof(Args)]);
+    const Args* copy = new (bytes.get()) Args(args);
+    plan_.phases.push_back({name, &Invoke<Args>, reinterpret_cast<void (*)()>(kernel), copy});
+  }
+
+  void AddProbe(std::string name, float* data, const int32_t* n_rows, int64_t cols);
+  void AddProbe(std::string name, int32_t* data, const int32_t* n_rows, int64_t cols);
+  void AddProbe(std::string name, int64_t* data, const int32_t* n_rows, int64_t cols);
+
+  RegionPlan Take() { return std::move(plan_); }
+
+ private:
+  template <class Args>
+  static void Invoke(void (*kernel)(), const void* args, Work work) {
+    reinterpret_cast<KernelOf<Args>>(kernel)(*static_cast<const Args*>(args), work);
+  }
+
+  uintptr_t base_;
+  int threads_;
+  ArenaPlan memory_;
+  RegionPlan plan_;
+};
+
+}  // namespace deepinfer

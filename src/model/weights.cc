@@ -1,0 +1,111 @@
+#include "model/weights.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/error.h"
+
+namespace deepinfer {
+
+namespace {
+
+class Binder {
+ public:
+  Binder(const Checkpoint& checkpoint, const ModelConfig& config)
+      : checkpoint_(checkpoint), c_(config) {}
+
+  ModelWeights Bind() {
+    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}};
+    for (int l = 0; l < c_.num_hidden_layers; ++l) w.layers.push_back(Layer(l));
+    return w;
+  }
+
+ private:
+  // A weight that every step uses: its scales are checked here.
+  WeightView Dense(const std::string& name) {
+    const WeightView w = checkpoint_.Get(name);
+    if (w.scale == nullptr) return w;
+    const int64_t scale_rows = w.dtype == DType::kFp8Tile32 ? (w.rows + 31) / 32 : w.rows;
+    const uint8_t* end = w.scale + scale_rows * w.scale_stride_bytes;
+    const uint8_t* bad = std::find(w.scale, end, uint8_t{255});
+    if (bad != end) {
+      throw Error(Code::kCorrupt,
+                  fmt::format("{}: scale [{}, {}] is NaN (byte 255), expected a power of two", name,
+                              (bad - w.scale) / w.scale_stride_bytes,
+                              (bad - w.scale) % w.scale_stride_bytes));
+    }
+    return w;
+  }
+
+  const uint8_t* Vector(const std::string& name) { return checkpoint_.Get(name).data; }
+
+  MixWeights Mix(const std::string& p) {
+    return {Dense(p + "_fn"), Vector(p + "_base"), Vector(p + "_scale")};
+  }
+
+  AttentionWeights Attention(const std::string& p, int layer) {
+    AttentionWeights w{};
+    w.wq_a = Dense(p + "wq_a.weight");
+    w.wq_b = Dense(p + "wq_b.weight");
+    w.wkv = Dense(p + "wkv.weight");
+    w.wo_a = Dense(p + "wo_a.weight");
+    w.wo_b = Dense(p + "wo_b.weight");
+    w.q_norm = Vector(p + "q_norm.weight");
+    w.kv_norm = Vector(p + "kv_norm.weight");
+    w.attn_sink = Vector(p + "attn_sink");
+    if (c_.is_kv_source(layer)) {
+      w.compressor.wkv = Dense(p + "compressor.wkv.weight");
+      if (c_.compress_ratios[static_cast<size_t>(layer)] > 1) {
+        w.compressor.wgate = Dense(p + "compressor.wgate.weight");
+      }
+      w.compressor.norm = Vector(p + "compressor.norm.weight");
+      w.compressor.wk = Dense(p + "indexer.wk.weight");
+      w.compressor.k_norm = Vector(p + "indexer.k_norm.weight");
+    }
+    if (c_.is_index_source(layer)) {
+      w.indexer = {Dense(p + "indexer.wq_b.weight"), Dense(p + "indexer.weights_proj.weight")};
+    }
+    return w;
+  }
+
+  FfnWeights Ffn(const std::string& p) {
+    FfnWeights w{Dense(p + "gate.weight"), Vector(p + "gate.bias"), {}, {}};
+    for (int64_t e = 0; e < c_.n_routed_experts; ++e) {
+      const std::string q = fmt::format("{}experts.{}.", p, e);
+      w.experts.push_back({checkpoint_.Get(q + "w1.weight"), checkpoint_.Get(q + "w3.weight"),
+                           checkpoint_.Get(q + "w2.weight")});
+    }
+    const std::string q = p + "shared_experts.";
+    w.shared = {Dense(q + "w1.weight"), Dense(q + "w3.weight"), Dense(q + "w2.weight")};
+    return w;
+  }
+
+  LayerWeights Layer(int layer) {
+    const std::string p = fmt::format("layers.{}.", layer);
+    LayerWeights w{Mix(p + "hc_attn"),
+                   Mix(p + "hc_ffn"),
+                   Vector(p + "attn_norm.weight"),
+                   Vector(p + "ffn_norm.weight"),
+                   Attention(p + "attn.", layer),
+                   Ffn(p + "ffn."),
+                   {}};
+    if (c_.engram_index(layer) >= 0) {
+      w.engram = {checkpoint_.Get(p + "engram.embed.weight"), Dense(p + "engram.wkv.weight"),
+                  Vector(p + "engram.q_weight"), Vector(p + "engram.k_weight")};
+    }
+    return w;
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelConfig& c_;
+};
+
+}  // namespace
+
+ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
+  return Binder(checkpoint, config).Bind();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,9 @@
+#include "backend/cpu/avx2/kernels.h"
+
+namespace deepinfer::cpu::avx2 {
+// clang-format off: each text uses those before it
+#include "backend/cpu/vec.inc.h"
+#include "backend/cpu/row_codec.inc.h"
+#include "backend/cpu/index_select.inc.h"
+// clang-format on
+}  // namespace deepinfer::cpu::avx2

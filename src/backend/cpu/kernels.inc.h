@@ -1,0 +1,23 @@
+// The kernels that exist once per instruction set. Included inside namespace deepinfer::cpu::<isa>;
+// the contracts stand with the argument structs in ops/*.h.
+void Embed(const EmbedArgs& a, Work w);
+void RmsNorm(const RmsNormArgs& a, Work w);
+void Add(const AddArgs& a, Work w);
+void QuantRows(const QuantRowsArgs& a, Work w);
+void StoreRows(const StoreRowsArgs& a, Work w);
+void GatherRows(const GatherRowsArgs& a, Work w);
+void Linear(const LinearArgs& a, Work w);
+void Rope(const RopeArgs& a, Work w);
+void Mix(const MixArgs& a, Work w);
+void Collapse(const CollapseArgs& a, Work w);
+void Expand(const ExpandArgs& a, Work w);
+void Pool(const PoolArgs& a, Work w);
+void IndexSelect(const IndexSelectArgs& a, Work w);
+void Attention(const AttentionArgs& a, Work w);
+void Route(const RouteArgs& a, Work w);
+void GroupPairs(const GroupPairsArgs& a, Work w);
+void CheckExperts(const CheckExpertsArgs& a, Work w);
+void GateUp(const GateUpArgs& a, Work w);
+void Down(const DownArgs& a, Work w);
+void EngramGather(const EngramGatherArgs& a, Work w);
+void EngramGate(const EngramGateArgs& a, Work w);

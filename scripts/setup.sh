@@ -1,10 +1,11 @@
-# Installs those packages of scripts/apt-packages.txt that are missing. Sourced by demo.sh and test.sh, in the repository root.
+# Installs those packages of scripts/apt-packages.txt that are missing. Sourced by demo.sh and
+# test.sh, in the repository root.
 
 setup_packages() {
-  local missing
-  missing=$(comm -23 <(sort scripts/apt-packages.txt) \
-    <(xargs dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' <scripts/apt-packages.txt 2>/dev/null | sed -n 's/^ii *//p' | sort -u) |
-    xargs)
+  local installed missing
+  installed=$(xargs dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' \
+    <scripts/apt-packages.txt 2>/dev/null | sed -n 's/^ii *//p') || true  # not all are known
+  missing=$(grep -vxF "$installed" scripts/apt-packages.txt | xargs) || true  # none left
   [ -n "$missing" ] || return 0
 
   local as_root=()
@@ -12,7 +13,8 @@ setup_packages() {
   echo "installing: $missing"
   # shellcheck disable=SC2086  # one word per package
   if ! { "${as_root[@]}" apt-get -q update &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing; }; then
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get -q install -y --no-install-recommends $missing; }; then
     echo "cannot install the missing packages: $missing" >&2
     exit 2
   fi

@@ -3,8 +3,8 @@
 #
 # usage: scripts/test.sh [--quick]      --quick: the release build and its tests only
 #
-# Test data is prepared under build/testdata, Python packages under build/venv; both are reused while their sources stay
-# the same. A skipped test counts as a failure.
+# Test data is prepared under build/testdata, Python packages under build/venv; both are reused
+# while their sources stay the same. A skipped test counts as a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 quick=false
@@ -26,7 +26,7 @@ stage() {
   echo "== $name: $((SECONDS - start)) s"
 }
 
-# once STAMP SOURCE COMMAND...: runs the command unless it has already succeeded for these bytes of SOURCE.
+# once STAMP SOURCE COMMAND...: runs it unless it has succeeded for these bytes of SOURCE.
 once() {
   local stamp=$1 sum
   sum=$(sha256sum <"$2")
@@ -101,7 +101,8 @@ fuzz_one() {
 
 run_fuzz() {
   export -f fuzz_one
-  find build/fuzz -name '*_fuzz' -type f -executable | xargs -P "$jobs" -I{} bash -c 'set -e; fuzz_one {}'
+  find build/fuzz -name '*_fuzz' -type f -executable |
+    xargs -P "$jobs" -I{} bash -ec 'fuzz_one {}'
 }
 
 stage "format" check_format

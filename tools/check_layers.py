@@ -3,16 +3,17 @@
 
 usage: check_layers.py SRC
 
-A file may include its own folder, folders below it, leaves and base/. Files in a folder of an instruction set
-(backend/cpu/<isa>/) are held to a short list, since an inline function they pull in could reach machines
-that lack the instructions.
+A file may include its own folder, folders below it, leaves and base/. Files of an instruction set
+(backend/cpu/<isa>/) are held to a short list, since an inline function they pull in could reach
+machines that lack the instructions.
 """
 import pathlib
 import re
 import sys
 
 BACKENDS = ["backend/cpu", "backend/cuda"]
-LEAVES = ["config", "checkpoint", "tokenizer", "chat", "grammar", "sampler", "kv", "store", "parallel", "planner", "obs"]
+LEAVES = ["config", "checkpoint", "tokenizer", "chat", "grammar", "sampler", "kv", "store",
+          "parallel", "planner", "obs"]
 
 # Folder -> folders it may include, besides itself.
 ALLOWED = {
@@ -29,8 +30,8 @@ ALLOWED = {
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
-C_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdbool.h", "stddef.h", "stdint.h", "stdio.h",
-             "stdlib.h", "string.h"}
+C_HEADERS = {"assert.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdbool.h", "stddef.h",
+             "stdint.h", "stdio.h", "stdlib.h", "string.h"}
 
 
 def folder_of(path):
@@ -43,7 +44,7 @@ def folder_of(path):
 
 
 def isa_of(path):
-    """The instruction set of a kernel file, "any" for text that several of them include, or None for other files.
+    """The instruction set of a kernel file, "any" for text that several include, else None.
 
     generic/ runs everywhere and is an ordinary folder.
     """
@@ -54,10 +55,10 @@ def isa_of(path):
 
 
 def problem(path, own, system):
-    """What is wrong with one include of the file `path`: exactly one of own ("...") and system (<...>) is set."""
+    """What is wrong with one include of `path`; either own ("...") or system (<...>) is set."""
     isa = isa_of(path)
     if isa and system and system != "immintrin.h" and system not in C_HEADERS:
-        return f"<{system}>: files of an instruction set include <immintrin.h> and C headers only"
+        return f"<{system}>: files of an instruction set use <immintrin.h> and C headers only"
     if system:
         return None
     target, folder = folder_of(own), folder_of(path)
@@ -66,8 +67,10 @@ def problem(path, own, system):
     if isa:
         inside = own.startswith(f"backend/cpu/{isa}/") or re.fullmatch(r"backend/cpu/[^/]+", own)
         if not (inside or target == "ops" or own == "base/types.h"):
-            return f'"{own}": files of an instruction set include ops/, base/types.h and their own folder only'
-    allowed = [folder, *ALLOWED[folder], *(LEAVES if path.endswith("_test.cc") and folder != "base" else [])]
+            return f'"{own}": files of an instruction set use ops/, base/types.h, their own folder'
+    allowed = [folder, *ALLOWED[folder]]
+    if path.endswith("_test.cc") and folder != "base":
+        allowed += LEAVES
     return None if target in allowed else f'"{own}": {folder}/ may include {", ".join(allowed)}'
 
 

@@ -3,8 +3,9 @@
 #
 # usage: check_symbols.sh OBJECT_DIR      the build folder of src/backend/cpu
 #
-# The linker keeps one copy of a weak symbol (an inline function or template), whichever object it comes from. Kept from an
-# AVX-512 object, that copy would run on machines without AVX-512. generic/ is compiled for every machine and exempt.
+# The linker keeps one copy of a weak symbol (an inline function or template), whichever object it
+# comes from. Kept from an AVX-512 object, that copy would run on machines without AVX-512. generic/
+# is compiled for every machine and exempt.
 set -euo pipefail
 
 mapfile -t objects < <(find "$1" -name '*.o' -path '*/backend/cpu/*' ! -name '*_test.cc.o' |

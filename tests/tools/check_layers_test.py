@@ -14,9 +14,10 @@ GOOD = {
     "store/a.cc": '#include "checkpoint/a.h"\n#include "parallel/a.h"',
     "grammar/a.cc": '#include "tokenizer/a.h"',
     "ops/a.cc": '#include "ops/a.h"\n#include "base/a.h"',
-    "backend/cpu/select.cc": '#include "ops/a.h"\n#include "backend/cpu/avx2/a.h"\n#include <string>',
+    "backend/cpu/select.cc": '#include "ops/a.h"\n#include "backend/cpu/b.h"\n#include <string>',
     "backend/cpu/generic/a.cc": "#include <cmath>",
-    "backend/cpu/avx2/a.cc": '#include <immintrin.h>\n#include <string.h>\n#include "ops/a.h"\n#include "base/types.h"\n'
+    "backend/cpu/avx2/a.cc": '#include <immintrin.h>\n#include <string.h>\n'
+                             '#include "ops/a.h"\n#include "base/types.h"\n'
                              '#include "backend/cpu/avx2/a.h"\n#include "backend/cpu/a.h"',
     "backend/cpu/avx2/a_test.cc": "#include <vector>",
     "model/a.cc": '#include "ops/a.h"\n#include "kv/a.h"',

@@ -2,7 +2,6 @@
 
 #include <immintrin.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,13 +14,6 @@ namespace {
 
 constexpr int kSpins =
     4000;  // about 100 us of pauses: longer than the pause between two steps of one sequence
-
-void PinTo(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a wish: a container may forbid it
-}
 
 long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value,
@@ -45,19 +37,13 @@ void Team::Gate::WaitWhile(uint32_t seen, int spins) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-Team::Team(int threads, const std::vector<int>& cpus) : size_(threads) {
+Team::Team(int threads) : size_(threads) {
   DI_CHECK(threads >= 1) << threads;
-  DI_CHECK(cpus.empty() || cpus.size() >= static_cast<size_t>(threads))
-      << cpus.size() << " CPUs for " << threads;
   // With more threads than CPUs a spinning thread only keeps another one from running.
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   spins_ = known && CPU_COUNT(&allowed) < threads ? 0 : kSpins;
-  for (int tid = 1; tid < threads; ++tid) {
-    threads_.emplace_back(&Team::Loop, this, tid,
-                          cpus.empty() ? -1 : cpus[static_cast<size_t>(tid)]);
-  }
-  if (!cpus.empty()) PinTo(cpus[0]);
+  for (int tid = 1; tid < threads; ++tid) threads_.emplace_back(&Team::Loop, this, tid);
 }
 
 Team::~Team() {
@@ -66,8 +52,7 @@ Team::~Team() {
   for (std::thread& t : threads_) t.join();
 }
 
-void Team::Loop(int tid, int cpu) {
-  if (cpu >= 0) PinTo(cpu);
+void Team::Loop(int tid) {
   for (uint32_t seen = 0;;) {
     start_.WaitWhile(seen, spins_);
     ++seen;  // Run waits for everyone, so a start cannot be missed

@@ -12,10 +12,7 @@ namespace deepinfer {
 // does not enter the kernel. The caller of Run is thread 0.
 class Team {
  public:
-  // cpus: one logical CPU per thread to pin to, or empty (no pinning). Thread 0 is pinned only
-  // while it is in Run's caller, that is: the constructor pins the calling thread when cpus is
-  // given.
-  Team(int threads, const std::vector<int>& cpus);
+  explicit Team(int threads);
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
@@ -42,7 +39,7 @@ class Team {
     std::atomic<int32_t> sleepers_{0};
   };
 
-  void Loop(int tid, int cpu);
+  void Loop(int tid);
 
   const int size_;
   int spins_;

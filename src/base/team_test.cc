@@ -44,7 +44,7 @@ int64_t Expected(int threads, int runs, int rounds) {
 
 TEST(Team, BarriersOrderEveryRoundAtAnyThreadCount) {
   for (int threads : {1, 2, 3, 8}) {
-    Team team(threads, {});
+    Team team(threads);
     Sums sums{&team, std::vector<int64_t>(static_cast<size_t>(threads)), 0, 50};
     for (int run = 0; run < 40; ++run) team.Run(AddUp, &sums);
     EXPECT_EQ(sums.total, Expected(threads, 40, 50)) << threads << " threads";
@@ -52,7 +52,7 @@ TEST(Team, BarriersOrderEveryRoundAtAnyThreadCount) {
 }
 
 TEST(Team, SleepingThreadsAreWokenByTheNextRun) {
-  Team team(2, {});
+  Team team(2);
   std::atomic<int> calls{0};
   for (int run = 0; run < 3; ++run) {
     team.Run([](void* c, int) { static_cast<std::atomic<int>*>(c)->fetch_add(1); }, &calls);

@@ -1,0 +1,313 @@
+#include "engine/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/select.h"
+#include "base/check.h"
+#include "base/cpu_features.h"
+#include "base/error.h"
+#include "base/team.h"
+#include "base/topology.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_dir.h"
+#include "config/numerics.h"
+#include "model/engram_hash.h"
+#include "model/forward.h"
+#include "tokenizer/token_classes.h"
+
+namespace deepinfer {
+
+namespace {
+
+// Fills in what the options leave to the model and the machine, and checks them against it.
+EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
+  o.Validate();
+  if (o.max_model_len == 0) o.max_model_len = c.max_position_embeddings;
+  if (o.max_model_len > c.max_position_embeddings) {
+    throw Error(Code::kInvalid,
+                fmt::format("--max-model-len: expected at most {} (max_position_embeddings of the "
+                            "model), found {}",
+                            c.max_position_embeddings, o.max_model_len));
+  }
+  o.max_num_batched_tokens = std::min(o.max_num_batched_tokens, o.max_model_len * o.max_num_seqs);
+  if (o.max_num_batched_tokens < o.max_num_seqs) o.max_num_batched_tokens = o.max_num_seqs;
+  if (o.threads == 0) o.threads = static_cast<int64_t>(OneCpuPerCore(AllowedCpus()).size());
+  const KvShape shape = MakeKvShape(c, Numerics::Named(o.numerics), o.max_num_batched_tokens);
+  o.num_kv_blocks =
+      NumKvBlocks(o, o.max_model_len, kBlockTokens, std::max<int64_t>(shape.BlockBytes(), 1));
+  return o;
+}
+
+// Padded row counts of the plans: powers of two for decoding, and the prompt chunk.
+std::vector<int64_t> BucketRows(const EngineOptions& o) {
+  std::vector<int64_t> rows;
+  for (int64_t r = 1; r < o.max_num_batched_tokens; r *= 2) rows.push_back(r);
+  rows.push_back(o.max_num_batched_tokens);
+  return rows;
+}
+
+EngramHashParams HashParams(const ModelConfig& c) {
+  return {.layer_ids = c.engram_layer_ids,
+          .num_embeddings = c.engram_num_embeddings,
+          .classes = c.engram_compressed_vocab_size,
+          .vocab_size = c.engram_vocab_size,
+          .max_ngram = static_cast<int>(c.engram_max_ngram_size),
+          .heads = static_cast<int>(c.engram_n_heads),
+          .pad_token = c.engram_pad_token_id,
+          .dead_token = c.image_token_id};
+}
+
+std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c, const Tokenizer& tokenizer,
+                                     const std::string& dir) {
+  if (c.engram_layer_ids.empty()) return nullptr;
+  std::vector<int32_t> classes = TokenClasses(tokenizer);
+  if (NumTokenClasses(classes) != c.engram_compressed_vocab_size ||
+      static_cast<int64_t>(classes.size()) != c.vocab_size) {
+    throw Error(
+        Code::kInvalid,
+        fmt::format(
+            "{}/tokenizer.json: expected {} tokens in {} classes (config.json), found {} in {}",
+            dir, c.vocab_size, c.engram_compressed_vocab_size, classes.size(),
+            NumTokenClasses(classes)));
+  }
+  return std::make_unique<EngramHash>(HashParams(c), std::move(classes));
+}
+
+int64_t ViewBytes(const WeightView& w) {
+  if (w.data == nullptr) return 0;
+  const int64_t scale_rows = w.dtype == DType::kFp8Tile32 ? (w.rows + 31) / 32 : w.rows;
+  return w.rows * w.row_stride_bytes + (w.scale != nullptr ? scale_rows * w.scale_stride_bytes : 0);
+}
+
+int64_t LayerBytes(const LayerWeights& w, const ModelConfig& c) {
+  const AttentionWeights& a = w.attn;
+  int64_t bytes = 0;
+  for (const WeightView* v :
+       {&w.hc_attn.fn, &w.hc_ffn.fn, &a.wq_a, &a.wq_b, &a.wkv, &a.wo_a, &a.wo_b, &a.compressor.wkv,
+        &a.compressor.wgate, &a.compressor.wk, &a.indexer.wq_b, &a.indexer.weights_proj,
+        &w.ffn.gate, &w.ffn.shared.w1, &w.ffn.shared.w3, &w.ffn.shared.w2, &w.engram.wkv}) {
+    bytes += ViewBytes(*v);
+  }
+  const ExpertWeights& e = w.ffn.experts[0];
+  bytes += c.num_experts_per_tok * (ViewBytes(e.w1) + ViewBytes(e.w3) + ViewBytes(e.w2));
+  if (w.engram.embed.data != nullptr) {
+    bytes +=
+        c.engram_columns() * (w.engram.embed.row_stride_bytes + w.engram.embed.scale_stride_bytes);
+  }
+  return bytes;
+}
+
+std::string FaultSentence(const Fault& f) {
+  if (f.kind == Fault::kEngramScaleNan) {
+    return fmt::format(
+        "layers.{}.engram.embed.scale: row {} holds a NaN scale (byte 255), expected powers of two",
+        f.layer, f.index);
+  }
+  static constexpr const char* kPart[] = {"w1", "w3", "w2"};
+  return fmt::format(
+      "layers.{}.ffn.experts.{}.{}.scale: holds a NaN scale (byte 255), expected powers of two",
+      f.layer, f.index / 3, kPart[f.index % 3]);
+}
+
+}  // namespace
+
+struct Executor::Impl {
+  explicit Impl(const ExecutorOptions& o);
+
+  void BuildPlans(bool all_logits);
+  void FillEngram(std::span<const SeqRows> seqs);
+
+  std::string dir;
+  ModelConfig config;
+  EngineOptions options;
+  Numerics numerics;
+  Tokenizer tokenizer;
+  Checkpoint checkpoint;
+  ModelWeights weights;
+  std::unique_ptr<EngramHash> hash;
+  std::vector<float> rope_plain, rope_yarn;
+  const KernelTable* kernels;
+  KvPool kv;
+  StepBlock inputs;
+  Fault fault{};
+  std::vector<uint8_t> checked_experts;
+  std::vector<int64_t> engram_rows;  // of one sequence, as EngramHash writes them
+  Arena arena;
+  ArenaPlan memory;  // of the largest bucket
+  struct Bucket {
+    RegionPlan plan;
+    ForwardOutput output;
+  };
+  std::vector<Bucket> buckets;
+  Team team;
+};
+
+namespace {
+
+std::string Announce(const ExecutorOptions& o, const char* what, std::string value) {
+  if (o.progress) o.progress(what);
+  return value;
+}
+
+}  // namespace
+
+Executor::Impl::Impl(const ExecutorOptions& o)
+    : dir(ResolveModelDir(o.engine.model, HubCacheDir())),
+      config(ModelConfig::Load(dir + "/config.json")),
+      options(Resolve(o.engine, config)),
+      numerics(Numerics::Named(options.numerics)),
+      tokenizer(Tokenizer::Load(Announce(o, "tokenizer", dir + "/tokenizer.json"))),
+      checkpoint(Checkpoint::Open(Announce(o, "tensor headers", dir), config)),
+      weights(BindWeights(checkpoint, config)),
+      hash(MakeHash(config, tokenizer, dir)),
+      rope_plain(RopeFrequencies(config, false)),
+      rope_yarn(RopeFrequencies(config, true)),
+      kernels(&SelectKernels(DetectCpuFeatures(), options.isa)),
+      kv(MakeKvShape(config, numerics, options.max_num_batched_tokens),
+         static_cast<int>(options.max_num_seqs), options.num_kv_blocks, options.max_model_len),
+      inputs(options.max_num_batched_tokens, options.max_num_seqs, kv.max_blocks_per_seq(),
+             static_cast<int64_t>(config.engram_layer_ids.size()) * config.engram_columns()),
+      checked_experts(static_cast<size_t>(config.num_hidden_layers * config.n_routed_experts)),
+      engram_rows(static_cast<size_t>(options.max_num_batched_tokens) *
+                  config.engram_layer_ids.size() * static_cast<size_t>(config.engram_columns())),
+      team(static_cast<int>(options.threads)) {
+  options.isa = kernels->isa;
+  if (o.progress) o.progress("plans");
+  BuildPlans(o.all_logits);
+}
+
+void Executor::Impl::BuildPlans(bool all_logits) {
+  const ForwardContext context{config,
+                               numerics,
+                               *kernels,
+                               weights,
+                               kv,
+                               inputs.inputs(),
+                               &fault,
+                               checked_experts.data(),
+                               rope_plain.data(),
+                               rope_yarn.data()};
+  const auto build = [&](int64_t rows, std::byte* base) {
+    PlanBuilder builder(rows, static_cast<int>(options.threads), base);
+    const ForwardOutput out =
+        BuildForward(context, all_logits ? rows : std::min(rows, options.max_num_seqs), builder);
+    memory = builder.memory();
+    return Bucket{builder.Take(), out};
+  };
+  build(options.max_num_batched_tokens, nullptr);
+  arena = Arena("memory of a step (see --max-num-batched-tokens)", memory.peak_bytes());
+  for (int64_t rows : BucketRows(options)) buckets.push_back(build(rows, arena.base()));
+}
+
+// The rows depend on ids only; the executor asks for them before the step starts.
+void Executor::Impl::FillEngram(std::span<const SeqRows> seqs) {
+  StepInputs* in = inputs.inputs();
+  if (hash == nullptr) {
+    std::fill_n(in->dead, in->n_rows, uint8_t{0});
+    return;
+  }
+  const int64_t columns = config.engram_columns(), layers = hash->layers();
+  int64_t row = 0;
+  for (const SeqRows& seq : seqs) {
+    const int64_t start = std::max<int64_t>(0, seq.first - hash->lookback());
+    const int64_t n = static_cast<int64_t>(seq.tokens.size()) - seq.first;
+    hash->Rows(seq.tokens.subspan(static_cast<size_t>(start)), seq.first - start,
+               std::span(engram_rows).first(static_cast<size_t>(n * layers * columns)),
+               std::span(in->dead + row, static_cast<size_t>(n)));
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t l = 0; l < layers; ++l) {
+        std::copy_n(engram_rows.data() + (r * layers + l) * columns, columns,
+                    in->engram_rows + (l * in->max_rows + row + r) * columns);
+      }
+    }
+    row += n;
+  }
+}
+
+namespace {
+
+void CheckSeqRows(std::span<const SeqRows> seqs, const ModelConfig& config,
+                  const EngineOptions& options) {
+  int64_t rows = 0;
+  for (const SeqRows& seq : seqs) {
+    rows += static_cast<int64_t>(seq.tokens.size()) - seq.first;
+    for (size_t i = static_cast<size_t>(seq.first); i < seq.tokens.size(); ++i) {
+      if (seq.tokens[i] >= 0 && seq.tokens[i] < config.vocab_size) continue;
+      throw Error(Code::kInvalid, fmt::format("token id at position {}: expected 0 to {}, found {}",
+                                              i, config.vocab_size - 1, seq.tokens[i]));
+    }
+  }
+  DI_CHECK(rows <= options.max_num_batched_tokens &&
+           static_cast<int64_t>(seqs.size()) <= options.max_num_seqs)
+      << rows << " rows of " << seqs.size() << " sequences";
+}
+
+}  // namespace
+
+Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Executor::~Executor() = default;
+
+const ModelConfig& Executor::config() const { return impl_->config; }
+const Tokenizer& Executor::tokenizer() const { return impl_->tokenizer; }
+const std::string& Executor::model_dir() const { return impl_->dir; }
+KvPool& Executor::kv() { return impl_->kv; }
+const EngineOptions& Executor::options() const { return impl_->options; }
+int64_t Executor::PlannedBytes(const std::string& prefix) const {
+  return impl_->memory.BookedBytes(prefix);
+}
+
+void Executor::PoisonTemporaries() {
+  std::memset(impl_->arena.base(), 0xff, static_cast<size_t>(impl_->arena.bytes()));
+}
+
+std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const ProbeFn* observer) {
+  Impl& m = *impl_;
+  CheckSeqRows(seqs, m.config, m.options);
+  StepInputs* in = m.inputs.inputs();
+  m.kv.FillInputs(seqs, in);
+  m.FillEngram(seqs);
+  const auto bucket = std::find_if(m.buckets.begin(), m.buckets.end(), [&](const Impl::Bucket& b) {
+    return b.plan.rows >= in->n_rows;
+  });
+  m.fault.kind = Fault::kNone;
+  RunPlan(m.team, bucket->plan, observer);
+  if (m.fault.kind != Fault::kNone) throw Error(Code::kCorrupt, FaultSentence(m.fault));
+  return {bucket->output.logits,
+          static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};
+}
+
+int64_t Executor::BytesPerToken(int64_t context) const {
+  const ModelConfig& c = impl_->config;
+  const KvShape& shape = impl_->kv.shape();
+  int64_t bytes = c.hidden_size * 2 + ViewBytes(impl_->weights.head);
+  for (int l = 0; l < c.num_hidden_layers; ++l) {
+    bytes += LayerBytes(impl_->weights.layers[static_cast<size_t>(l)], c);
+    bytes += std::min(context, shape.window) * shape.window_row_bytes;
+    const int ratio = c.compress_ratios[static_cast<size_t>(l)];
+    if (ratio == 0) continue;
+    bytes += std::min(context / ratio, c.index_topk) * shape.compressed_row_bytes;
+    if (c.is_index_source(l)) bytes += context / ratio * shape.index_row_bytes;
+  }
+  return bytes;
+}
+
+ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {
+  const Numerics numerics = Numerics::Named(options.numerics);
+  ModelWeights weights{};  // plans only take addresses of weights
+  weights.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  const KvPool kv(MakeKvShape(config, numerics, rows), 1, 1, config.max_position_embeddings);
+  const StepBlock inputs(1, 1, 1, 1);
+  Fault fault{};
+  std::vector<uint8_t> checked(
+      static_cast<size_t>(config.num_hidden_layers * config.n_routed_experts));
+  const ForwardContext context{config,          numerics, ReferenceKernels(), weights, kv,
+                               inputs.inputs(), &fault,   checked.data(),     nullptr, nullptr};
+  PlanBuilder builder(rows, static_cast<int>(std::max<int64_t>(options.threads, 1)), nullptr);
+  BuildForward(context, options.max_num_seqs, builder);
+  return builder.memory();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,72 @@
+// Executor: a loaded model that runs steps. Owns weights, caches, plans and threads; knows nothing
+// about requests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/model_config.h"
+#include "config/options.h"
+#include "kv/kv_pool.h"
+#include "model/plan.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer {
+
+// Called while loading: what is being done.
+using LoadProgress = std::function<void(std::string_view what)>;
+
+struct ExecutorOptions {
+  EngineOptions engine;
+  bool all_logits =
+      false;  // room for the logits of every row of a step, not only of one per sequence
+  LoadProgress progress;  // may be empty
+};
+
+class Executor {
+ public:
+  // Resolves and opens the model, checks it, binds weights and builds all plans. Throws Error.
+  explicit Executor(const ExecutorOptions& options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  const ModelConfig& config() const;
+  const Tokenizer& tokenizer() const;
+  const std::string& model_dir() const;
+  KvPool& kv();
+  // Resolved options: max_model_len, max_num_batched_tokens, num_kv_blocks and threads are never 0,
+  // isa is the level used.
+  const EngineOptions& options() const;
+
+  // Runs one step: rows of up to max_num_seqs sequences, together at most max_num_batched_tokens,
+  // slots open and blocks reserved. Returns logits [n, vocab_size] for the wanted rows in order,
+  // valid until the next call. Does not change the lengths in kv(): the caller commits with
+  // SetLength. Does not allocate. Throws Error for an id outside the vocabulary (before anything is
+  // computed) and for bad checkpoint data met in the step.
+  std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr);
+
+  // Weight and cache bytes that one decode step of one sequence of `context` tokens reads
+  // (docs/benchmarks.md).
+  int64_t BytesPerToken(int64_t context) const;
+
+  // Bytes of a plan's memory booked under names that begin with `prefix`, for the largest bucket.
+  int64_t PlannedBytes(const std::string& prefix) const;
+
+  // Fills the memory of the plans with NaN patterns; results must not change (tests).
+  void PoisonTemporaries();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Memory that a plan would book at this config, without a checkpoint (tests, planning).
+ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows);
+
+}  // namespace deepinfer

@@ -47,6 +47,7 @@ inline uint8_t FloatToE4m3(float x) {
   if (std::isnan(x)) return 0x7f;
   const float magnitude = std::fabs(x);
   if (magnitude >= 448.0f) return sign | 0x7e;
+  if (magnitude == 0.0f) return sign;
   // Grid spacing: 2^-9 below 2^-6 (subnormals), else 2^(exponent - 3).
   int exponent = 0;
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent-1), 2^exponent)

@@ -3,6 +3,7 @@
 // is the code that the vector kernels are tested against; it is written to be read, not to be fast.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -32,14 +33,24 @@ inline float Ue8m0ToFloat(uint8_t byte) {
 
 // ---- e4m3fn: 1-4-3, bias 7, no infinities, 0x7f and 0xff are NaN, largest 448 ----
 
-inline float E4m3ToFloat(uint8_t code) {
+constexpr float DecodeE4m3(uint8_t code) {
   const int exponent = (code >> 3) & 15, mantissa = code & 7;
   if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  float magnitude = exponent == 0 ? static_cast<float>(mantissa) : static_cast<float>(8 + mantissa);
+  for (int e = exponent == 0 ? 1 : exponent; e < 10; ++e) magnitude /= 2;
+  for (int e = exponent; e > 10; --e) magnitude *= 2;
   return (code & 0x80) ? -magnitude : magnitude;
 }
+
+inline constexpr std::array<float, 256> kE4m3Values = [] {
+  std::array<float, 256> values{};
+  for (int code = 0; code < 256; ++code) {
+    values[static_cast<size_t>(code)] = DecodeE4m3(static_cast<uint8_t>(code));
+  }
+  return values;
+}();
+
+inline float E4m3ToFloat(uint8_t code) { return kE4m3Values[code]; }
 
 // Round to nearest even; magnitudes above 448 and infinities saturate, NaN gives 0x7f.
 inline uint8_t FloatToE4m3(float x) {

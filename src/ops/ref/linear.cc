@@ -7,13 +7,21 @@ namespace deepinfer::ref {
 
 namespace {
 
-float HalvedE4m3(uint8_t code) { return E4m3ToFloat(FloatToE4m3(E4m3ToFloat(code) / 2)) * 2; }
+// Value of every fp8 code after halving the code and doubling the scale.
+const std::array<float, 256>& HalvedE4m3Values() {
+  static const std::array<float, 256> kValues = [] {
+    std::array<float, 256> values{};
+    for (size_t code = 0; code < 256; ++code)
+      values[code] = E4m3ToFloat(FloatToE4m3(kE4m3Values[code] / 2)) * 2;
+    return values;
+  }();
+  return kValues;
+}
 
 }  // namespace
 
 void DecodeWeightRow(const WeightView& w, int64_t row, WeightDecode decode, float* y) {
   const uint8_t* data = w.data + row * w.row_stride_bytes;
-  const bool halved = decode == WeightDecode::kHalvedFp8;
   switch (w.dtype) {
     case DType::kBf16:
       for (int64_t k = 0; k < w.cols; ++k) y[k] = LoadBf16(data + 2 * k);
@@ -25,11 +33,11 @@ void DecodeWeightRow(const WeightView& w, int64_t row, WeightDecode decode, floa
       return;
     case DType::kFp8Tile32:
     case DType::kFp8Row32: {
+      const std::array<float, 256>& values =
+          decode == WeightDecode::kHalvedFp8 ? HalvedE4m3Values() : kE4m3Values;
       const int64_t scale_row = w.dtype == DType::kFp8Row32 ? row : (row + w.scale_row0) / 32;
       const uint8_t* scale = w.scale + scale_row * w.scale_stride_bytes;
-      for (int64_t k = 0; k < w.cols; ++k) {
-        y[k] = (halved ? HalvedE4m3(data[k]) : E4m3ToFloat(data[k])) * Ue8m0ToFloat(scale[k / 32]);
-      }
+      for (int64_t k = 0; k < w.cols; ++k) y[k] = values[data[k]] * Ue8m0ToFloat(scale[k / 32]);
       return;
     }
     case DType::kFp4Row32: {
@@ -47,10 +55,14 @@ float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece) {
   if (piece == 0) piece = cols;
   float total = 0;
   for (int64_t begin = 0; begin < cols; begin += piece) {
-    double sum = 0;
-    for (int64_t k = begin; k < std::min(begin + piece, cols); ++k)
-      sum += double{x[k]} * double{w[k]};
-    total += static_cast<float>(sum);
+    const int64_t end = std::min(begin + piece, cols);
+    double sum[4] = {};  // four chains of additions: one would wait for itself
+    int64_t k = begin;
+    for (; k + 4 <= end; k += 4) {
+      for (int i = 0; i < 4; ++i) sum[i] += double{x[k + i]} * double{w[k + i]};
+    }
+    for (; k < end; ++k) sum[0] += double{x[k]} * double{w[k]};
+    total += static_cast<float>((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
   return total;
 }

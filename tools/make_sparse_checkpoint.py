@@ -3,7 +3,7 @@
 
 usage: make_sparse_checkpoint.py CONFIG OUT
 
-CONFIG is a config.json, OUT a directory that is created. Every shard gets its real header and its real length, but the
+CONFIG is a config.json, OUT a directory that is created. Every shard gets a header and its full length, but the
 tensor bytes are holes that read as zeros. With the released config this gives the released shard map: 48 files,
 96,085 tensors, 510,286,023,000 tensor bytes. The shapes are written down here independently of the C++ shape table, so
 that each checks the other.

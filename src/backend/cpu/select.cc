@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "backend/cpu/tables.h"
 #include "base/error.h"
 
 namespace deepinfer {
@@ -20,8 +21,21 @@ struct Level {
 
 // Lowest first. A level also needs everything that the levels below it need.
 const std::vector<Level>& Levels() {
+  using F = CpuFeatures;
   static const std::vector<Level> levels = {
       {"generic", &ReferenceKernels(), {}},
+      {"avx2", &cpu::kAvx2Kernels, {{"AVX2", &F::avx2}, {"FMA", &F::fma}, {"F16C", &F::f16c}}},
+      {"avx512",
+       &cpu::kAvx512Kernels,
+       {{"AVX512F", &F::avx512f},
+        {"AVX512BW", &F::avx512bw},
+        {"AVX512DQ", &F::avx512dq},
+        {"AVX512VL", &F::avx512vl},
+        {"AVX512_VNNI", &F::avx512vnni},
+        {"AVX512_VBMI", &F::avx512vbmi}}},
+      {"amx",
+       nullptr,
+       {{"AMX-TILE", &F::amx_tile}, {"AMX-BF16", &F::amx_bf16}, {"AMX-INT8", &F::amx_int8}}},
   };
   return levels;
 }

@@ -1,4 +1,5 @@
-// The kernel table of every instruction set that this build has. Entries may be null: the next lower table then serves.
+// The kernel table of every instruction set that this build has. Entries may be null: the next
+// lower table then serves.
 #pragma once
 
 #include "ops/kernel_table.h"

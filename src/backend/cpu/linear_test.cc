@@ -1,0 +1,362 @@
+// linear of every instruction set against the scalar reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "backend/cpu/matrix_test_util.h"
+
+namespace deepinfer {
+namespace {
+
+bool SameValue(float a, float b) { return SameBits(a, b) || (std::isnan(a) && std::isnan(b)); }
+
+constexpr int64_t kMaxRows = 300;
+
+// Runs `threads` parts one after the other on n_rows rows of x; the result is [n_rows, outputs].
+struct Product {
+  WeightView w;
+  int64_t x_stride;
+  int32_t piece = 0, group_out = 0;
+  WeightDecode decode = WeightDecode::kAsStored;
+  bool round = false;
+
+  std::vector<float> Run(const KernelTable& table, const float* x, int32_t n_rows,
+                         int threads = 1) const {
+    const int64_t scratch_stride = w.cols + 64;
+    std::vector<float> scratch(static_cast<size_t>(threads * scratch_stride));
+    const GuardedBuffer y(std::vector<float>(static_cast<size_t>(n_rows * w.rows), NAN));
+    const LinearArgs args = {.n_rows = &n_rows,
+                             .x = x,
+                             .x_stride = x_stride,
+                             .w = w,
+                             .y = y.floats(),
+                             .y_stride = w.rows,
+                             .piece = piece,
+                             .group_out = group_out,
+                             .decode = decode,
+                             .round = round,
+                             .scratch = scratch.data(),
+                             .scratch_stride = scratch_stride};
+    RunParts(table.linear, args, threads);
+    return {y.floats(), y.floats() + n_rows * w.rows};
+  }
+};
+
+// sum_k |x[k] * w[k]|, what the rounding errors of a sum are measured against.
+std::vector<float> MagnitudeSums(const Product& p, const std::vector<float>& x) {
+  Product decoded = p;
+  decoded.piece = 0;
+  decoded.round = false;
+  std::vector<float> unit(static_cast<size_t>(p.w.cols * p.w.cols),
+                          0.0f);  // the weight itself, through the reference
+  for (int64_t k = 0; k < p.w.cols; ++k) unit[static_cast<size_t>(k * p.w.cols + k)] = 1.0f;
+  decoded.group_out = 0;
+  decoded.x_stride = p.w.cols;
+  std::vector<float> w =
+      decoded.Run(ReferenceKernels(), unit.data(), static_cast<int32_t>(p.w.cols));
+  std::vector<float> transposed(w.size());
+  for (int64_t k = 0; k < p.w.cols; ++k) {
+    for (int64_t o = 0; o < p.w.rows; ++o) {
+      transposed[static_cast<size_t>(o * p.w.cols + k)] =
+          std::fabs(w[static_cast<size_t>(k * p.w.rows + o)]);
+    }
+  }
+  std::vector<float> magnitudes = x;
+  for (float& v : magnitudes) v = std::fabs(v);
+  Product sums = p;
+  sums.round = false;
+  sums.decode = WeightDecode::kAsStored;
+  sums.w = {.data = reinterpret_cast<const uint8_t*>(transposed.data()),
+            .scale = nullptr,
+            .dtype = DType::kF32,
+            .rows = p.w.rows,
+            .cols = p.w.cols,
+            .row_stride_bytes = p.w.cols * 4,
+            .scale_stride_bytes = 0,
+            .scale_row0 = 0};
+  return sums.Run(ReferenceKernels(), magnitudes.data(),
+                  static_cast<int32_t>(static_cast<int64_t>(x.size()) / p.x_stride));
+}
+
+// Every row count, some thread counts: the same bits as the first rows of the largest run, and as
+// single rows.
+void ExpectRowsIndependent(const Product& p, const KernelTable& table, const float* x,
+                           const std::vector<float>& all) {
+  for (int32_t n : RowCounts()) {
+    const std::vector<float> y = p.Run(table, x + (kMaxRows - n) * p.x_stride, n, 1 + n % 3);
+    const float* expected = all.data() + (kMaxRows - n) * p.w.rows;
+    ASSERT_TRUE(std::equal(y.begin(), y.end(), expected, SameValue)) << n << " rows";
+  }
+  for (int64_t r : {0, 1, 5, 63, 64, 127, 299}) {
+    const std::vector<float> y = p.Run(table, x + r * p.x_stride, 1);
+    ASSERT_TRUE(std::equal(y.begin(), y.end(), all.data() + r * p.w.rows, SameValue))
+        << "row " << r;
+  }
+}
+
+// Against the reference, which adds in double: |error| <= (terms of a lane + steps over lanes) *
+// 2^-24 * sum |x w|, the textbook bound of such a sum, one ulp more for the reference's own
+// rounding per piece.
+void ExpectNearReference(const Product& p, const KernelTable& table, const std::vector<float>& x,
+                         const std::vector<float>& all) {
+  const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), kMaxRows);
+  const std::vector<float> sums = MagnitudeSums(p, x);
+  const float pieces = p.piece == 0 ? 1.0f : static_cast<float>((p.w.cols + p.piece - 1) / p.piece);
+  const float limit = (static_cast<float>(p.w.cols) / 8 + 6 + pieces) * 0x1p-24f;
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_NEAR(all[i], expected[i], limit * sums[i]) << table.isa << " output " << i;
+  }
+}
+
+struct Case {
+  DType dtype;
+  int64_t rows, cols;
+  WeightDecode decode;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  const auto stored = WeightDecode::kAsStored;
+  int64_t outputs = 1;
+  for (int64_t cols : {32, 64, 96, 160, 192, 544, 1056}) {
+    for (DType dtype : {DType::kFp4Row32, DType::kFp8Tile32, DType::kFp8Row32}) {
+      cases.push_back({dtype, outputs, cols, stored});
+      outputs = outputs % 37 + 5;  // 1, 6, 11, ...: with and without an odd tail of the panel
+    }
+    cases.push_back({DType::kFp8Tile32, outputs, cols, WeightDecode::kHalvedFp8});
+  }
+  for (int64_t cols : {1, 7, 8, 33, 100, 515, 1030}) {
+    cases.push_back({DType::kBf16, outputs, cols, stored});
+    outputs = outputs % 37 + 5;
+    cases.push_back({DType::kF32, outputs, cols, stored});
+    cases.push_back({DType::kF32, outputs, cols, WeightDecode::kNarrowedF32});
+  }
+  return cases;
+}
+
+TEST(Linear, NearTheReferenceAndRowsIndependent) {
+  Random random(20260101);
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(testing::Message()
+                 << "dtype " << int{static_cast<uint8_t>(c.dtype)} << " [" << c.rows << ", "
+                 << c.cols << "] decode " << int{static_cast<uint8_t>(c.decode)});
+    TestWeight w = RandomWeight(c.dtype, c.rows, c.cols, Values::kAny, &random);
+    if (c.dtype == DType::kFp8Tile32) w.view.scale_row0 = random.Int(0, 31);
+    const std::vector<float> x = RandomActivations(kMaxRows * c.cols, Values::kAny, &random);
+    const GuardedBuffer guarded(x);
+    const Product p = {.w = w.view, .x_stride = c.cols, .decode = c.decode};
+    for (const KernelTable* table : VectorTables()) {
+      const std::vector<float> all = p.Run(*table, guarded.floats(), kMaxRows);
+      ExpectNearReference(p, *table, x, all);
+      ExpectRowsIndependent(p, *table, guarded.floats(), all);
+    }
+  }
+}
+
+// Sums of small whole numbers are exact in any order, so rounding, pieces and groups must agree bit
+// for bit.
+TEST(Linear, BitEqualWhereSumsAreExact) {
+  Random random(20260102);
+  for (DType dtype :
+       {DType::kBf16, DType::kF32, DType::kFp8Tile32, DType::kFp8Row32, DType::kFp4Row32}) {
+    const TestWeight w = RandomWeight(dtype, 30, 704, Values::kExact, &random);
+    const std::vector<float> x = RandomActivations(65 * 3 * 704, Values::kExact, &random);
+    for (int32_t piece : {0, 32, 48, 128, 640}) {
+      for (int32_t group_out : {0, 10}) {
+        const Product p = {.w = w.view,
+                           .x_stride = 3 * 704,
+                           .piece = piece,
+                           .group_out = group_out,
+                           .round = piece != 32};
+        const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), 65);
+        for (const KernelTable* table : VectorTables()) {
+          for (int threads : {1, 2, 3}) {
+            ASSERT_EQ(p.Run(*table, x.data(), 65, threads), expected)
+                << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)} << " piece " << piece
+                << " groups of " << group_out << " threads " << threads;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A piece that is summed alone gives what it adds to the whole: the promise that lets ranks share a
+// sum.
+TEST(Linear, PiecesAreSumsOfTheirOwn) {
+  Random random(20260103);
+  constexpr int64_t kCols = 1280, kPiece = 128;
+  const TestWeight w = RandomWeight(DType::kFp8Tile32, 32, kCols, Values::kAny, &random);
+  const std::vector<float> x = RandomActivations(3 * kCols, Values::kAny, &random);
+  for (const KernelTable* table : VectorTables()) {
+    const Product whole = {.w = w.view, .x_stride = kCols, .piece = kPiece};
+    std::vector<float> sums(3 * 32, 0.0f);
+    for (int64_t begin = 0; begin < kCols; begin += kPiece) {
+      Product part = whole;
+      part.piece = 0;
+      part.w.data += begin;
+      part.w.scale += begin / 32;
+      part.w.cols = kPiece;
+      const std::vector<float> y = part.Run(*table, x.data() + begin, 3);
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += y[i];
+    }
+    EXPECT_EQ(whole.Run(*table, x.data(), 3), sums) << table->isa;
+  }
+}
+
+// One row of x with a single 1 reads a weight back.
+TEST(Linear, EveryColumnMeetsItsOwnActivation) {
+  Random random(20260104);
+  for (DType dtype :
+       {DType::kBf16, DType::kF32, DType::kFp8Tile32, DType::kFp8Row32, DType::kFp4Row32}) {
+    const TestWeight w = RandomWeight(dtype, 7, 224, Values::kAny, &random);
+    std::vector<float> unit(224 * 224, 0.0f);
+    for (size_t k = 0; k < 224; ++k) unit[k * 224 + k] = 1.0f;
+    const Product p = {.w = w.view, .x_stride = 224};
+    const std::vector<float> expected = p.Run(ReferenceKernels(), unit.data(), 224);
+    for (const KernelTable* table : VectorTables()) {
+      EXPECT_EQ(p.Run(*table, unit.data(), 224), expected)
+          << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)};
+    }
+  }
+}
+
+// Every code with every scale, against base/formats.h. All columns of a row hold the same code; x
+// is 1, 0, 0, ...
+void ExpectEveryCode(DType dtype, int n_codes, WeightDecode decode, float (*value)(uint8_t)) {
+  std::vector<uint8_t> data, scale;
+  const size_t row_bytes = static_cast<size_t>(BytesOfColumns(dtype, 32));
+  for (int s = 0; s < 256; ++s) {
+    for (int code = 0; code < n_codes; ++code) {
+      data.insert(data.end(), row_bytes,
+                  static_cast<uint8_t>(dtype == DType::kFp4Row32 ? code | code << 4 : code));
+      scale.push_back(static_cast<uint8_t>(s));
+    }
+  }
+  const TestWeight w = MakeWeight(dtype, 256 * n_codes, 32, data, scale);
+  std::vector<float> x(32, 0.0f);
+  x[0] = 1.0f;
+  for (const KernelTable* table : VectorTables()) {
+    const std::vector<float> y =
+        Product{.w = w.view, .x_stride = 32, .decode = decode}.Run(*table, x.data(), 1);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const float decoded = value(data[i * row_bytes]) * Ue8m0ToFloat(scale[i]);
+      const float expected =
+          std::isinf(decoded) ? NAN : decoded + 0.0f;  // infinity * 0 in the other columns
+      ASSERT_TRUE(SameValue(y[i], expected))
+          << table->isa << " code " << int{data[i * row_bytes]} << " scale " << int{scale[i]}
+          << ": " << y[i] << ", expected " << expected;
+    }
+  }
+}
+
+TEST(Linear, EveryFp8CodeAndScale) {
+  ExpectEveryCode(DType::kFp8Row32, 256, WeightDecode::kAsStored, E4m3ToFloat);
+}
+
+TEST(Linear, EveryFp4CodeAndScale) {
+  ExpectEveryCode(DType::kFp4Row32, 16, WeightDecode::kAsStored, E2m1ToFloat);
+}
+
+TEST(Linear, EveryHalvedFp8CodeAndScale) {
+  ExpectEveryCode(DType::kFp8Row32, 256, WeightDecode::kHalvedFp8,
+                  [](uint8_t code) { return E4m3ToFloat(FloatToE4m3(E4m3ToFloat(code) / 2)) * 2; });
+}
+
+TEST(Linear, EveryBf16Weight) {
+  std::vector<uint8_t> data(65536 * 2);
+  for (size_t i = 0; i < 65536; ++i)
+    data[2 * i] = static_cast<uint8_t>(i & 255), data[2 * i + 1] = static_cast<uint8_t>(i >> 8);
+  const TestWeight w = MakeWeight(DType::kBf16, 65536, 1, data, {});
+  const float one = 1.0f;
+  for (const KernelTable* table : VectorTables()) {
+    const std::vector<float> y = Product{.w = w.view, .x_stride = 1}.Run(*table, &one, 1);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_TRUE(SameValue(y[i], Bf16ToFloat(static_cast<uint16_t>(i)) + 0.0f))
+          << table->isa << " bits " << i;
+    }
+  }
+}
+
+// The worked fp8 example of spec 03 section 6.4: quantised x, weight codes with scale 2^-4.
+TEST(Linear, WorkedExample) {
+  std::vector<float> x = {1, -0.3125f, 0.75f, 3.25f, -2.5f, 0.0009765625f, 96, -7};
+  x.resize(32, 0.0f);
+  std::vector<uint8_t> codes = {0x38, 0xb0, 0x42, 0x2f, 0x3c, 0x7e, 0x11, 0x81};
+  codes.resize(32, 0);
+  const TestWeight w = MakeWeight(DType::kFp8Tile32, 1, 32, codes, {0x7b});
+  for (const KernelTable* table : VectorTables()) {
+    EXPECT_EQ(Product({.w = w.view, .x_stride = 32, .round = true}).Run(*table, x.data(), 1)[0],
+              0.2890625f)
+        << table->isa;
+  }
+}
+
+// Rows of the weight, of x and of y that lie more than 4 GiB apart.
+TEST(Linear, OffsetsBeyond32Bits) {
+  constexpr int64_t kStride =
+      (int64_t{3} << 30) + 5;  // bytes between weight rows; floats between rows of x and y
+  const int64_t bytes = 4 * kStride * 4;
+  void* mapped = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  uint8_t* data = static_cast<uint8_t*>(mapped);
+  const uint8_t scales[4] = {127, 127, 127, 127};
+  for (int64_t r = 0; r < 4; ++r)
+    std::memset(data + r * kStride, FloatToE4m3(static_cast<float>(r + 1)), 32);
+  const WeightView w = {.data = data,
+                        .scale = scales,
+                        .dtype = DType::kFp8Row32,
+                        .rows = 4,
+                        .cols = 32,
+                        .row_stride_bytes = kStride,
+                        .scale_stride_bytes = 1,
+                        .scale_row0 = 0};
+  float* rows = static_cast<float*>(mapped) + 1024;  // x at columns 0 ... 31, y behind it
+  for (int64_t r = 0; r < 3; ++r) rows[r * kStride] = static_cast<float>(r + 1);
+  const int32_t n_rows = 3;
+  float scratch[64];
+  for (const KernelTable* table : VectorTables()) {
+    const LinearArgs args = {.n_rows = &n_rows,
+                             .x = rows,
+                             .x_stride = kStride,
+                             .w = w,
+                             .y = rows + 32,
+                             .y_stride = kStride,
+                             .piece = 0,
+                             .group_out = 0,
+                             .decode = WeightDecode::kAsStored,
+                             .round = false,
+                             .scratch = scratch,
+                             .scratch_stride = 0};
+    table->linear(args, {0, 1});
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t o = 0; o < 4; ++o)
+        EXPECT_EQ(rows[r * kStride + 32 + o], static_cast<float>((r + 1) * (o + 1)));
+    }
+  }
+  munmap(mapped, static_cast<size_t>(bytes));
+}
+
+// Two threads at once, many times: the same bits every time.
+TEST(Linear, SameBitsBesideABusyThread) {
+  Random random(20260105);
+  const TestWeight w = RandomWeight(DType::kFp4Row32, 32, 256, Values::kAny, &random);
+  const std::vector<float> x = RandomActivations(5 * 256, Values::kAny, &random);
+  const Product p = {.w = w.view, .x_stride = 256};
+  for (const KernelTable* table : VectorTables()) {
+    const std::vector<float> expected = p.Run(*table, x.data(), 5);
+    int wrong[2] = {0, 0};
+    const auto repeat = [&](int t) {
+      for (int i = 0; i < 6000; ++i) wrong[t] += p.Run(*table, x.data(), 5) != expected ? 1 : 0;
+    };
+    std::thread other(repeat, 1);
+    repeat(0);
+    other.join();
+    EXPECT_EQ(wrong[0] + wrong[1], 0) << table->isa;
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer

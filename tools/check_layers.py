@@ -26,7 +26,8 @@ ALLOWED = {
     "model": ["base", *LEAVES, "ops", *BACKENDS],
     "engine": ["base", *LEAVES, "ops", *BACKENDS, "model"],
     "server": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine"],
-    "cli": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine", "server"],
+    "verify": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine"],
+    "cli": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine", "server", "verify"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')

@@ -85,7 +85,7 @@ run_pytest() {
   fi
 }
 
-# fuzz_one BINARY: a minute from the committed inputs of its name.
+# fuzz_one BINARY: a minute, from the inputs in fuzz/seeds.
 fuzz_one() {
   local name log
   name=$(basename "$1")
@@ -115,7 +115,7 @@ if ! $quick; then
   stage "asan: tests" run_ctest asan
   stage "tsan: build" build tsan thread_tests
   stage "tsan: tests" run_ctest tsan -L threads
-  stage "fuzz: build" build fuzz
+  stage "fuzz: build" build fuzz fuzzers
   stage "fuzz: one minute each" run_fuzz
 fi
 echo "== all passed: $SECONDS s"

@@ -5,6 +5,9 @@ if(DEEPINFER_SANITIZE)
   add_compile_options(-fsanitize=${DEEPINFER_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${DEEPINFER_SANITIZE})
 endif()
+if(DEEPINFER_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # di_library(folder SOURCES a.cc ... [DEPS base config ...] [LINK fmt::fmt ...] [PRIVATE_LINK ...])
 # One library deepinfer_<name> per folder of src/. Headers are included as "folder/file.h"; each library exports only

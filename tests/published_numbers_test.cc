@@ -482,8 +482,7 @@ TEST_P(PublishedNumbers, SwiGlu) {
   a.scratch = scratch.data() + (64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64) % 64 / 4;
   a.scratch_stride = 64;
   k().gate_up(a, kOne);
-  ExpectNearAll(act, {99.9954605f, 0.0f, 1.4621172f, -0.077807419f});
-  EXPECT_NEAR(act[1], 0.000737300958f, 1e-9f);
+  ExpectNearAll(act, {99.9954605f, 0.000737300958f, 1.4621172f, -0.077807419f});
   a.pairs.weights = &weight;
   a.round = true;
   k().gate_up(a, kOne);

@@ -1,0 +1,72 @@
+// Engine: requests in, deltas out. Everything above (commands, server) knows nothing below this.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "engine/stop_strings.h"
+#include "sampler/logprobs.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer {
+
+// One thread at a time. An answer depends on its request alone: not on what else runs, on
+// max_num_batched_tokens or on the number of threads.
+class Engine {
+ public:
+  // The executor outlives the engine; nobody else runs steps on it.
+  explicit Engine(Executor* executor);
+
+  // Queues a request. Throws Error(kInvalid) with one sentence for an empty prompt, a prompt that
+  // leaves no room for an answer within max_model_len, an id outside the vocabulary, and for any
+  // parameter out of range.
+  RequestId Submit(Request request);
+
+  // Forgets a request, at any time; it gives no more deltas. Its slot and blocks are free when this
+  // returns. Unknown ids are ignored.
+  void Cancel(RequestId id);
+
+  // Computes one step and returns what is new, at most one delta a request. A request that cannot
+  // go on (NaN logits, bad bytes met in the checkpoint) ends with FinishReason::kError.
+  std::vector<Delta> Step();
+
+  // No request is left: Step has nothing to do.
+  bool idle() const { return active_.empty(); }
+
+  // Tokens of the request that are in the caches; its prompt is done when they are as many as it
+  // has. 0 for unknown ids.
+  int64_t n_computed(RequestId id) const;
+
+  struct Stats {
+    int64_t n_running, n_waiting, n_preemptions;
+    int64_t n_steps, n_rows;  // since the start: steps, and tokens computed in them
+  };
+  Stats stats() const;
+
+ private:
+  struct Active {
+    Request request;
+    int64_t max_tokens;  // prompt and answer together
+    StreamDecoder decoder;
+    StopStrings stop;
+  };
+  int64_t CheckRequest(const Request& request) const;
+  std::span<const float> RunStep(const StepRecord& step);
+  TokenId Draw(Active& active, std::span<const float> logits, Delta* delta);
+
+  Executor& executor_;
+  Scheduler scheduler_;
+  std::map<RequestId, Active> active_;
+  std::vector<TokenId> model_stop_ids_;
+  SamplingWorkspace workspace_;
+  TokenLogprobs logprobs_;
+  RequestId next_id_ = 1;
+  int64_t n_steps_ = 0, n_rows_ = 0;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,70 @@
+// What is asked of the engine, and what comes back.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/types.h"
+#include "engine/scheduler.h"
+#include "sampler/sampling.h"
+
+namespace deepinfer {
+
+struct Request {
+  std::vector<TokenId> prompt;    // taken as it is: no begin-of-sentence token is put in front
+  SamplingParams sampling;        // seed is ignored: see the next field
+  std::optional<uint64_t> seed;   // none: a random one
+  int64_t max_tokens = 0;         // of the answer; 0 = as many as max_model_len leaves
+  std::vector<std::string> stop;  // texts that end the answer; never part of its text
+  // Ids that end the answer besides sampling.stop_ids: end of sentence, begin of sentence and
+  // <｜User｜>. true: they do not.
+  bool ignore_eos = false;
+  std::optional<int> logprobs;  // report those of the answer, with so many alternatives (0 to 20)
+  // Keep the caches after the end, for a later request whose prompt begins with the same tokens.
+  bool keep_cache = false;
+};
+
+enum class FinishReason {
+  kStop,    // a stop token or a stop string
+  kLength,  // max_tokens or max_model_len
+  kError,   // Delta::error says why
+};
+
+// "stop", "length" or "error".
+const char* FinishReasonName(FinishReason reason);
+
+struct TokenLogprob {
+  TokenId id;
+  float logprob;                               // of the model's own logits
+  int rank;                                    // 1 = most probable
+  std::vector<std::pair<TokenId, float>> top;  // best first
+};
+
+// News of one request. All deltas of a request, put together, are its answer.
+struct Delta {
+  RequestId id;
+  std::vector<TokenId> token_ids =
+      {};  // stop tokens, and those that complete a stop string, included
+  // Text that is certain: never half a character, nor what may yet become a stop string. Without
+  // special tokens, the stop token and the stop string.
+  std::string text = {};
+  std::vector<TokenLogprob> logprobs = {};  // one for each of token_ids when asked for, else empty
+  std::optional<FinishReason> finish = {};  // set in the last delta
+  std::string error = {};
+};
+
+// The deltas of one request, put together.
+struct SequenceResult {
+  std::vector<TokenId> token_ids;
+  std::string text;
+  std::vector<TokenLogprob> logprobs;
+  std::optional<FinishReason> finish;
+  std::string error;
+
+  void Append(const Delta& delta);
+};
+
+}  // namespace deepinfer

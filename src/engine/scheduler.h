@@ -1,0 +1,90 @@
+// Scheduler: which rows of which sequences the next step computes (continuous batching).
+//
+// Pure: no threads and no clock. It owns the token list of every sequence and the slots and blocks
+// of the KV pool; the engine runs the steps and decides when a sequence has ended.
+//
+// Sequences are served in the order of their arrival. One that continues its answer takes one row
+// of a step; one whose prompt is not in the caches yet takes as many rows as the step has left. As
+// older sequences come first, rows of answers come before prompt chunks. When cache blocks run out,
+// the youngest sequence is put back in front of the queue and later computed again from its tokens.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+#include "kv/kv_pool.h"
+
+namespace deepinfer {
+
+using RequestId = int64_t;
+
+// Rows of one sequence in a step: its tokens [first, first + count).
+struct ScheduledRows {
+  RequestId id;
+  SeqSlot slot;
+  int64_t first, count;
+  bool samples;  // the rows end with the last known token: the next one is to be drawn
+};
+using StepRecord = std::vector<ScheduledRows>;
+
+class Scheduler {
+ public:
+  // The pool outlives the scheduler, and nobody else opens or closes its slots.
+  Scheduler(KvPool* kv, int64_t max_num_batched_tokens);
+
+  // Queues a sequence that will have at most `max_tokens` tokens, prompt included (more than the
+  // prompt has, and no more than the pool's max_model_len). keep: see Finish. Throws Error when the
+  // pool has too few blocks for it even when empty.
+  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep);
+
+  // The sequence has ended; its slot and blocks are free when this returns. When it was added with
+  // `keep`, its caches stay until the room is needed, and a sequence whose prompt begins with the
+  // same tokens continues from them.
+  void Finish(RequestId id);
+  // The same without keeping anything; also for waiting sequences, at any time, also between Next
+  // and Commit. Unknown ids are ignored.
+  void Cancel(RequestId id);
+
+  // Rows of the next step, with slots open and blocks reserved; empty only when no sequence is
+  // left.
+  StepRecord Next();
+  // The step was computed. `sampled` has one token for each entry of the record that samples, in
+  // order. Entries of sequences that are gone are ignored.
+  void Commit(const StepRecord& step, std::span<const TokenId> sampled);
+
+  // Prompt and answer so far. The sequence must be here.
+  const std::vector<TokenId>& tokens(RequestId id) const;
+  // How many of them are in the caches; 0 while it waits.
+  int64_t n_computed(RequestId id) const;
+
+  int64_t n_running() const { return std::ssize(running_); }
+  int64_t n_waiting() const { return std::ssize(waiting_); }
+  int64_t n_preemptions() const { return n_preemptions_; }
+
+ private:
+  struct Sequence {
+    RequestId id;
+    std::vector<TokenId> tokens;
+    int64_t max_tokens;
+    bool keep;
+    SeqSlot slot = -1;
+  };
+  const Sequence* Find(RequestId id) const;
+  void Remove(RequestId id, bool may_keep);
+  bool MakeRoom(size_t i, int64_t tokens);
+  bool Admit(Sequence* seq);
+  SeqSlot TakeKept(std::span<const TokenId> tokens);
+  bool DropKept();
+
+  KvPool* kv_;
+  int64_t max_num_batched_tokens_;
+  std::vector<Sequence> running_;  // oldest first
+  std::deque<Sequence> waiting_;   // oldest first, all younger than those running
+  std::vector<Sequence> kept_;     // ended, oldest first
+  int64_t n_preemptions_ = 0;
+};
+
+}  // namespace deepinfer

@@ -40,7 +40,6 @@ SeqSlot KvPool::Open() {
   free_slots_.pop_back();
   Seq& seq = seqs_[static_cast<size_t>(slot)];
   seq.open = true;
-  seq.length = 0;
   return slot;
 }
 
@@ -71,8 +70,9 @@ void KvPool::SetLength(SeqSlot slot, int64_t tokens) {
   DI_CHECK(seq.open && tokens >= 0 &&
            tokens <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
       << "slot " << slot << " tokens " << tokens;
-  DI_CHECK(seq.length - tokens <= shape_.max_step_rows)
-      << "rollback of " << seq.length - tokens << " tokens";
+  seq.written = std::max(seq.written, tokens);
+  DI_CHECK(seq.written - tokens <= shape_.max_step_rows)
+      << "rollback by " << seq.written - tokens << " tokens";
   seq.length = tokens;
 }
 

@@ -79,6 +79,8 @@ class KvPool {
   struct Seq {
     bool open = false;
     int64_t length = 0;
+    int64_t written =
+        0;  // greatest length so far: rows up to here have replaced older ones in the rings
     std::vector<int32_t> blocks;
   };
   size_t OwnerIndex(int layer) const;

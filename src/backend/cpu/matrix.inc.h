@@ -1,6 +1,5 @@
 // Products of checkpoint weights with rows of floats: what linear and the experts share. Included
-// inside namespace deepinfer::cpu::<isa>, after row_codec.inc.h and the instruction set's
-// weights.inc.h.
+// inside namespace deepinfer::cpu::<isa>, after weight_rows.inc.h.
 //
 // A panel is kPanel rows of the weight. kChunk of its columns are decoded to floats in the
 // first-level cache and multiplied with up to kBlockRows rows of x, then the next kChunk columns.
@@ -9,61 +8,28 @@
 // depends on how many rows or outputs share the work: a row's result does not either. Bound: weight
 // bytes for few rows, FMA for many.
 
-constexpr int kPanel =
-    4;  // weight rows decoded together: each row of x is read once for all of them
-constexpr int kChunk = 512;  // 4 x 512 floats: 8 KiB of the first-level cache
-constexpr int kBlockRows =
-    64;  // rows of x that share one decoded chunk; x stays in the second-level cache
-
-// Rows of decoded weights lie this far apart: not a multiple of 4 KiB, which would put them into
-// the same cache sets.
+// Each row of x is read once for all weight rows of a panel.
+constexpr int kPanel = 4;
+// 4 x 512 floats: 8 KiB of the first-level cache.
+constexpr int kChunk = 512;
+// Rows of decoded weights lie this far apart: a multiple of 4 KiB would put them into the same
+// cache sets.
 constexpr int kChunkStride = kChunk + kLanes;
+// Rows of x that share a decoded chunk: 64 x 5120 floats stay in a second-level cache of 2 MiB.
+constexpr int kBlockRows = 64;
 
-// Columns [c, c + n) of a weight row as floats; c is a multiple of 32. Writes n floats rounded up
-// to a multiple of 64.
-static void DecodeWeights(const WeightView& w, WeightDecode decode, int64_t row, int64_t c,
-                          int64_t n, float* y) {
-  const uint8_t* data = w.data + row * w.row_stride_bytes;
-  switch (w.dtype) {
-    case DType::kBf16:
-      for (int64_t k = 0; k < n; k += kLanes)
-        Store(y + k, LoadBf16First(data + 2 * (c + k), n - k));
-      return;
-    case DType::kF32:
-      memcpy(y, data + 4 * c, static_cast<size_t>(n) * 4);
-      if (decode == WeightDecode::kNarrowedF32) {
-        for (int64_t k = 0; k < n; k += kLanes)
-          StoreFirst(y + k, RoundBf16(LoadFirst(y + k, n - k)), n - k);
-      }
-      return;
-    case DType::kFp8Tile32:
-    case DType::kFp8Row32: {
-      const int64_t scale_row = w.dtype == DType::kFp8Row32 ? row : (row + w.scale_row0) / 32;
-      const uint8_t* scale = w.scale + scale_row * w.scale_stride_bytes + c / 32;
-      DecodeFp8(data + c, scale, n, decode == WeightDecode::kHalvedFp8, y);
-      return;
-    }
-    case DType::kFp4Row32:
-      DecodeFp4(data + c / 2, w.scale + row * w.scale_stride_bytes + c / 32, n, y);
-      return;
-  }
-}
+// Up to kBlockRows rows of x.
+struct Inputs {
+  const float* const* rows;
+  int64_t n;
+};
 
-static inline int64_t WeightBytes(DType dtype, int64_t cols) {
-  return dtype == DType::kF32        ? 4 * cols
-         : dtype == DType::kBf16     ? 2 * cols
-         : dtype == DType::kFp4Row32 ? cols / 2
-                                     : cols;
-}
+static inline Inputs Prepare(const float* const* x, int64_t n, int64_t, float*) { return {x, n}; }
 
-// Asks for the same columns of the next panel while this one is multiplied: one panel is too short
-// a stretch of memory for the CPU to see the pattern. A prefetch past the end of the tensor does
-// nothing.
-static inline void PrefetchWeights(const WeightView& w, int64_t row, int64_t c, int64_t n) {
-  const uint8_t* data = w.data + row * w.row_stride_bytes + WeightBytes(w.dtype, c);
-  const int64_t bytes = WeightBytes(w.dtype, n);
-  for (int64_t i = 0; i < bytes; i += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(data + i), _MM_HINT_T0);
+// Outputs that a thread takes at a time: whole cache lines of y where there are enough outputs for
+// every thread.
+static inline int64_t OutputUnit(int64_t n_outputs, int n_threads) {
+  return n_outputs >= 16 * int64_t{n_threads} ? 16 : kPanel;
 }
 
 // Adds kLanes or fewer columns at k to the sums of kRows rows of x.
@@ -116,16 +82,15 @@ static void Multiply(const float* w, const float* const* x, int64_t n_x, int64_t
   if (m < n_x) MultiplyRows<1>(w, x + m, c, n, lanes + m);
 }
 
-// y[m * y_stride + j] = sum_k x[m][k] * w[row + j][k] for j < kPanel and n_x <= kBlockRows rows of
-// x, by pieces of `piece` columns (0: one piece) as LinearArgs describes. Only the first n_out rows
-// of the panel exist; the sums of the others repeat the last one. Reads nothing beyond column
-// w.cols of x or of the weight.
+// y[m * y_stride + j] = sum_k x[m][k] * w[row + j][k] for j < kPanel and every row of x, by pieces
+// of `piece` columns (0: one piece) as LinearArgs describes. Only the first n_out rows of the panel
+// exist; the sums of the others mean nothing. Reads nothing beyond column w.cols of x or of the
+// weight.
 static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int64_t n_out,
-                     const float* const* x, int64_t n_x, int64_t piece, float* y,
-                     int64_t y_stride) {
+                     const Inputs& x, int64_t piece, float* y, int64_t y_stride) {
   alignas(64) float weights[kPanel * kChunkStride];
   alignas(64) Vec lanes[kBlockRows][kPanel];
-  for (int64_t m = 0; m < n_x; ++m) {
+  for (int64_t m = 0; m < x.n; ++m) {
     for (int j = 0; j < kPanel; ++j) lanes[m][j] = Zero(), y[m * y_stride + j] = 0.0f;
   }
   if (piece == 0) piece = w.cols;
@@ -139,20 +104,12 @@ static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int6
     for (int64_t k = c, stop; k < end; k = stop) {  // the parts of pieces inside this chunk
       const int64_t piece_end = Smaller((k / piece + 1) * piece, w.cols);
       stop = Smaller(piece_end, end);
-      Multiply(weights + (k - c), x, n_x, k, stop - k, lanes);
+      Multiply(weights + (k - c), x.rows, x.n, k, stop - k, lanes);
       if (stop < piece_end) continue;
-      for (int64_t m = 0; m < n_x; ++m) {
+      for (int64_t m = 0; m < x.n; ++m) {
         for (int j = 0; j < kPanel; ++j)
           y[m * y_stride + j] += Sum(lanes[m][j]), lanes[m][j] = Zero();
       }
     }
-  }
-}
-
-// Rounds n_x x kPanel sums to bf16 if `round`.
-static void RoundSums(bool round, int64_t n_x, float* sums) {
-  const int64_t n = n_x * kPanel;
-  for (int64_t i = 0; round && i < n; i += kLanes) {
-    StoreFirst(sums + i, RoundBf16(LoadFirst(sums + i, n - i)), n - i);
   }
 }

@@ -267,6 +267,11 @@ static inline Vec RoundBf16(Vec a) {
   return Select(IsNan(a), FromBits(quiet), FromBits(rounded));
 }
 static inline Vec RoundIf(bool round, Vec a) { return round ? RoundBf16(a) : a; }
+static inline void RoundInPlace(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    StoreFirst(x + i, RoundBf16(LoadFirst(x + i, n - i)), n - i);
+  }
+}
 
 // e^x to about 1 ulp of fp32. NaN stays NaN; results below 2^-149 become 0, above the largest float
 // infinity. x = n ln 2 + r, |r| <= ln 2 / 2: the series of e^r is cut after r^7 / 7!, whose

@@ -1,11 +1,14 @@
 #include "backend/cpu/avx2/kernels.h"
 
 namespace deepinfer::cpu::avx2 {
-// clang-format off: each text uses those before it
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/avx2/weights.inc.h"
+#include "backend/cpu/weight_rows.inc.h"
 #include "backend/cpu/matrix.inc.h"
 #include "backend/cpu/experts.inc.h"
-// clang-format on
+#include "backend/cpu/expert_lists.inc.h"
+
+void GateUp(const GateUpArgs& a, Work work) { GateUpPanels(a, work); }
+void Down(const DownArgs& a, Work work) { DownPanels(a, work); }
 }  // namespace deepinfer::cpu::avx2

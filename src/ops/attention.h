@@ -50,6 +50,10 @@ enum class Candidates : uint8_t {
 // best candidate_blocks blocks of block_size rows by their best score (the newest visible block
 // always, lower block first on ties) are written ascending to candidates; n_candidates = -1 says
 // that all blocks are in. Streams over the keys: scratch does not grow with the context.
+//
+// Two phases with the same arguments, number of threads and untouched scratch: index_select, then
+// index_merge. With fewer rows than threads the first leaves what every thread would keep of its
+// share of a row's keys in the scratch; results are complete after the second.
 struct IndexSelectArgs {
   const int32_t* n_rows;
   const float* q;            // [rows, heads, dim], quantised as the keys
@@ -80,7 +84,7 @@ struct ScoredIndex {
 constexpr int kIndexKeyBlock = 64;  // keys scored at a time; bounds the scratch
 
 // Per thread: one block of decoded keys and scores, and two selections that hold up to twice what
-// they keep.
+// they keep, with room for their bookkeeping.
 static inline int64_t IndexSelectScratchBytes(int64_t dim, int64_t topk, int64_t candidate_blocks) {
   const int64_t floats = kIndexKeyBlock * (dim + 1);
   const int64_t entries = 2 * (topk + candidate_blocks) + 4 * kIndexKeyBlock;

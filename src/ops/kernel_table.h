@@ -30,6 +30,7 @@ struct KernelTable {
   KernelOf<ExpandArgs> expand;
   KernelOf<PoolArgs> pool;
   KernelOf<IndexSelectArgs> index_select;
+  KernelOf<IndexSelectArgs> index_merge;
   KernelOf<AttentionArgs> attention;
   KernelOf<RouteArgs> route;
   KernelOf<GroupPairsArgs> group_pairs;

@@ -150,25 +150,56 @@ static inline void ScoreKeys(const IndexSelectArgs& a, int64_t r, const float* k
 
 // ---- one row ----
 
-// Which keys may be chosen, ascending: all visible ones, or those inside the candidate blocks.
-struct KeyCursor {
-  const int32_t* blocks;  // null: all
-  int64_t n_blocks, block_size, visible;
-  int64_t block, offset;  // next key: offset inside blocks[block], or simply `offset`
+// What the contract asks for row r.
+struct RowTask {
+  int64_t row, visible;
+  bool masked;         // only keys inside the candidate blocks
+  bool choose_blocks;  // candidate blocks are written, and there are more than fit
+  bool choose_rows;    // false: all visible keys are in
 };
+
+static inline RowTask TaskOf(const IndexSelectArgs& a, int64_t r) {
+  RowTask t = {r, (int64_t{a.positions[r]} + 1) / a.ratio, false, false, false};
+  t.masked = a.mode == Candidates::kRead && a.n_candidates[r] >= 0;
+  t.choose_blocks = a.mode == Candidates::kWrite &&
+                    (t.visible + a.block_size - 1) / a.block_size > a.candidate_blocks;
+  t.choose_rows = t.masked || t.visible > a.topk;
+  return t;
+}
+
+// The keys of a row, or a part of them, ascending.
+struct KeyCursor {
+  const int32_t* blocks;  // candidate blocks; null: keys next ... end - 1
+  int64_t block_size, visible;
+  int64_t next, end;  // in keys, or in candidate blocks
+  int64_t offset;     // inside blocks[next]
+};
+
+// Part `part` of the keys. Parts are cut between blocks, so that each block's best score is found
+// by one thread.
+static inline KeyCursor CutKeys(const IndexSelectArgs& a, const RowTask& t, Work part) {
+  const int64_t blocks_at_once =
+      a.block_size > 0 ? (kIndexKeyBlock + a.block_size - 1) / a.block_size : 1;
+  if (t.masked) {
+    const Span s = SplitWork(a.n_candidates[t.row], blocks_at_once, part);
+    return {a.candidates + t.row * a.candidate_blocks, a.block_size, t.visible, s.begin, s.end, 0};
+  }
+  const int64_t unit = a.block_size > 0 ? blocks_at_once * a.block_size : kIndexKeyBlock;
+  const Span s = SplitWork(t.visible, unit, part);
+  return {nullptr, a.block_size, t.visible, s.begin, s.end, 0};
+}
 
 // Writes the next keys, at most kIndexKeyBlock; returns their number, 0 at the end.
 static inline int64_t NextKeys(KeyCursor* c, int32_t* index) {
   int64_t n = 0;
   if (c->blocks == nullptr) {
-    while (n < kIndexKeyBlock && c->offset < c->visible)
-      index[n++] = static_cast<int32_t>(c->offset++);
+    while (n < kIndexKeyBlock && c->next < c->end) index[n++] = static_cast<int32_t>(c->next++);
     return n;
   }
-  while (n < kIndexKeyBlock && c->block < c->n_blocks) {
-    const int64_t key = c->blocks[c->block] * c->block_size + c->offset;
+  while (n < kIndexKeyBlock && c->next < c->end) {
+    const int64_t key = c->blocks[c->next] * c->block_size + c->offset;
     if (c->offset == c->block_size || key >= c->visible) {
-      ++c->block;
+      ++c->next;
       c->offset = 0;
       continue;
     }
@@ -178,59 +209,102 @@ static inline int64_t NextKeys(KeyCursor* c, int32_t* index) {
   return n;
 }
 
-// The best score of the candidate block that is streaming by.
-struct BlockMaximum {
-  uint32_t order;
-  Selection blocks;
+// What a thread keeps of its part of a row, at a fixed place of its scratch: the merge reads it.
+struct PartState {
+  Selection rows, blocks;
+  uint32_t block_best;  // of the candidate block that is streaming by
 };
+static_assert(sizeof(PartState) <= kIndexKeyBlock * sizeof(ScoredIndex),
+              "IndexSelectScratchBytes leaves this much");
 
-static inline void OfferBlocks(const IndexSelectArgs& a, int64_t visible, int64_t j, uint32_t order,
-                               BlockMaximum* m) {
-  m->order = m->order < order ? order : m->order;
-  if ((j + 1) % a.block_size != 0 && j + 1 != visible) return;
-  const bool newest = j / a.block_size == (visible - 1) / a.block_size;
-  Offer(&m->blocks, newest ? kAlwaysKept : m->order, j / a.block_size);
-  m->order = 0;
+static inline float* KeysOf(const IndexSelectArgs& a, int64_t tid) {
+  return reinterpret_cast<float*>(a.scratch + tid * a.scratch_stride);
 }
 
-static void SelectRow(const IndexSelectArgs& a, int64_t r, uint8_t* scratch) {
-  const int64_t visible = (int64_t{a.positions[r]} + 1) / a.ratio;
-  const bool write = a.mode == Candidates::kWrite;
-  const bool masked = a.mode == Candidates::kRead && a.n_candidates[r] >= 0;
-  const bool all_blocks =
-      write && (visible + a.block_size - 1) / a.block_size <= a.candidate_blocks;
-  if (write && all_blocks) a.n_candidates[r] = -1;
-  int32_t* selected = a.selected + r * a.topk;
-  if (visible <= a.topk && !masked && (!write || all_blocks)) {  // nothing to choose
-    for (int64_t j = 0; j < visible; ++j) selected[j] = static_cast<int32_t>(j);
-    a.n_selected[r] = static_cast<int32_t>(visible);
-    return;
-  }
+static inline PartState* StateOf(const IndexSelectArgs& a, int64_t tid) {
+  return reinterpret_cast<PartState*>(KeysOf(a, tid) + kIndexKeyBlock * (a.dim + 1));
+}
 
-  float* keys = reinterpret_cast<float*>(scratch);
+static inline void OfferBlock(const IndexSelectArgs& a, const RowTask& t, int64_t j, uint32_t order,
+                              PartState* s) {
+  s->block_best = s->block_best < order ? order : s->block_best;
+  if ((j + 1) % a.block_size != 0 && j + 1 != t.visible) return;
+  const bool newest = j / a.block_size == (t.visible - 1) / a.block_size;
+  Offer(&s->blocks, newest ? kAlwaysKept : s->block_best, j / a.block_size);
+  s->block_best = 0;
+}
+
+// Scores one part of the keys of a row; what is kept stays in the scratch of thread tid.
+static void ScanPart(const IndexSelectArgs& a, const RowTask& t, Work part, int64_t tid) {
+  float* keys = KeysOf(a, tid);
   float* scores = keys + kIndexKeyBlock * a.dim;
-  KeptEntry* entries = reinterpret_cast<KeptEntry*>(scores + kIndexKeyBlock);
-  Selection rows = {entries, a.topk, 0, -1};
-  BlockMaximum maximum = {0, {entries + 2 * a.topk, a.candidate_blocks, 0, -1}};
-  int32_t* candidates = a.candidates + r * a.candidate_blocks;
-  KeyCursor cursor = {
-      masked ? candidates : nullptr, masked ? a.n_candidates[r] : 0, a.block_size, visible, 0, 0};
+  PartState* s = StateOf(a, tid);
+  KeptEntry* entries = reinterpret_cast<KeptEntry*>(s + 1);
+  *s = {{entries, a.topk, 0, -1}, {entries + 2 * a.topk, a.candidate_blocks, 0, -1}, 0};
+  if (!t.choose_rows && !t.choose_blocks) return;
+  KeyCursor cursor = CutKeys(a, t, part);
   int32_t index[kIndexKeyBlock];
   for (int64_t n = NextKeys(&cursor, index); n > 0; n = NextKeys(&cursor, index)) {
-    DecodeKeys(a.keys, a.row_seqs[r], index, n, a.dim, keys);
-    ScoreKeys(a, r, keys, n, scores);
+    DecodeKeys(a.keys, a.row_seqs[t.row], index, n, a.dim, keys);
+    ScoreKeys(a, t.row, keys, n, scores);
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t order = ScoreOrder(scores[i]);
-      Offer(&rows, order, index[i]);
-      if (write && !all_blocks) OfferBlocks(a, visible, index[i], order, &maximum);
+      if (t.choose_rows) Offer(&s->rows, order, index[i]);
+      if (t.choose_blocks) OfferBlock(a, t, index[i], order, s);
     }
   }
-  a.n_selected[r] = Finish(&rows, selected);
-  if (write && !all_blocks) a.n_candidates[r] = Finish(&maximum.blocks, candidates);
+}
+
+static inline void Append(const Selection& from, Selection* to) {
+  for (int64_t i = 0; i < from.count; ++i) Offer(to, from.entries[i].order, from.entries[i].index);
+}
+
+// Joins the parts of a row, which threads first_tid ... hold in ascending order, and writes what
+// was chosen.
+static void FinishRow(const IndexSelectArgs& a, const RowTask& t, int64_t first_tid,
+                      int64_t parts) {
+  PartState* s = StateOf(a, first_tid);
+  for (int64_t p = 1; p < parts; ++p) {
+    Append(StateOf(a, first_tid + p)->rows, &s->rows);
+    Append(StateOf(a, first_tid + p)->blocks, &s->blocks);
+  }
+  int32_t* selected = a.selected + t.row * a.topk;
+  if (t.choose_rows) {
+    a.n_selected[t.row] = Finish(&s->rows, selected);
+  } else {
+    for (int64_t j = 0; j < t.visible; ++j) selected[j] = static_cast<int32_t>(j);
+    a.n_selected[t.row] = static_cast<int32_t>(t.visible);
+  }
+  if (a.mode != Candidates::kWrite) return;
+  a.n_candidates[t.row] =
+      t.choose_blocks ? Finish(&s->blocks, a.candidates + t.row * a.candidate_blocks) : -1;
+}
+
+// ---- both phases ----
+
+// How many threads share the keys of one row; 1 when there is a row for every thread.
+static inline int64_t PartsOfARow(const IndexSelectArgs& a, Work w) {
+  return *a.n_rows > 0 && *a.n_rows < w.n ? w.n / *a.n_rows : 1;
 }
 
 void IndexSelect(const IndexSelectArgs& a, Work w) {
-  const Span part = SplitWork(*a.n_rows, 1, w);
-  for (int64_t r = part.begin; r < part.end; ++r)
-    SelectRow(a, r, a.scratch + w.tid * a.scratch_stride);
+  const int64_t parts = PartsOfARow(a, w);
+  if (parts > 1) {
+    if (w.tid >= parts * *a.n_rows) return;
+    const Work part = {static_cast<int>(w.tid % parts), static_cast<int>(parts)};
+    ScanPart(a, TaskOf(a, w.tid / parts), part, w.tid);
+    return;
+  }
+  const Span rows = SplitWork(*a.n_rows, 1, w);
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const RowTask t = TaskOf(a, r);
+    ScanPart(a, t, Work{0, 1}, w.tid);
+    FinishRow(a, t, w.tid, 1);
+  }
+}
+
+void IndexMerge(const IndexSelectArgs& a, Work w) {
+  const int64_t parts = PartsOfARow(a, w);
+  if (parts == 1 || w.tid % parts != 0 || w.tid >= parts * *a.n_rows) return;
+  FinishRow(a, TaskOf(a, w.tid / parts), w.tid, parts);
 }

@@ -83,6 +83,7 @@ struct Case {
     a.selected = selected.data(), a.n_selected = n_selected.data();
     a.scratch = scratch.bytes(), a.scratch_stride = bytes;
     RunParts(kernels.index_select, a, parts);
+    RunParts(kernels.index_merge, a, parts);
     Selected result;
     for (int32_t r = 0; r < n; ++r) {
       const auto begin = selected.begin() + int64_t{r} * topk;
@@ -199,7 +200,7 @@ void ExpectCase(const Case& c, const std::string& what) {
     const Selected expected = Expected(c, mode, written);
     ASSERT_EQ(expected.rows, c.Run(ReferenceKernels(), mode, written, 0, c.rows(), 1).rows) << what;
     for (const KernelTable* table : VectorTables()) {
-      for (int parts : {1, 2, 3}) {
+      for (int parts : {1, 2, 3, 16, 33}) {  // also more threads than rows
         const Selected found = c.Run(*table, mode, written, 0, c.rows(), parts);
         ASSERT_EQ(expected.rows, found.rows) << table->isa << " " << what;
         ASSERT_EQ(expected.candidates, found.candidates) << table->isa << " " << what;
@@ -207,7 +208,7 @@ void ExpectCase(const Case& c, const std::string& what) {
       }
       for (int32_t r = 0; r < c.rows(); r += 5) {  // a row alone
         ASSERT_EQ(expected.rows[static_cast<size_t>(r)],
-                  c.Run(*table, mode, written, r, 1, 1).rows[0])
+                  c.Run(*table, mode, written, r, 1, r % 7 + 1).rows[0])
             << table->isa << " " << what << " row " << r;
       }
     }
@@ -373,6 +374,9 @@ TEST(IndexSelect, MillionKeys) {
   for (const KernelTable* table : VectorTables()) {
     const Selected found = c.Run(*table, Candidates::kWrite, {}, 0, kRows, 3);
     ASSERT_TRUE(expected == found) << table->isa;
+    const Selected alone = c.Run(*table, Candidates::kWrite, {}, 7, 1, 20);
+    ASSERT_EQ(expected.rows[7], alone.rows[0]) << table->isa;
+    ASSERT_EQ(expected.candidates[7], alone.candidates[0]) << table->isa;
   }
 }
 

@@ -34,7 +34,7 @@ const std::vector<Level>& Levels() {
         {"AVX512_VNNI", &F::avx512vnni},
         {"AVX512_VBMI", &F::avx512vbmi}}},
       {"amx",
-       nullptr,
+       &cpu::kAmxKernels,
        {{"AMX-TILE", &F::amx_tile}, {"AMX-BF16", &F::amx_bf16}, {"AMX-INT8", &F::amx_int8}}},
   };
   return levels;
@@ -61,6 +61,7 @@ KernelTable Merged(KernelTable table, const KernelTable& lower) {
   Fill(&table.expand, lower.expand);
   Fill(&table.pool, lower.pool);
   Fill(&table.index_select, lower.index_select);
+  Fill(&table.index_merge, lower.index_merge);
   Fill(&table.attention, lower.attention);
   Fill(&table.route, lower.route);
   Fill(&table.group_pairs, lower.group_pairs);

@@ -113,6 +113,9 @@ void IndexSelect(const IndexSelectArgs& a, Work w) {
   for (int64_t r = part.begin; r < part.end; ++r) SelectRow(a, r, key, entries);
 }
 
+// One thread has chosen all of a row: nothing is left to do.
+void IndexMerge(const IndexSelectArgs&, Work) {}
+
 namespace {
 
 // The attention of one head over one block of decoded rows; see AttentionArgs.

@@ -36,6 +36,7 @@ void Collapse(const CollapseArgs& a, Work w);
 void Expand(const ExpandArgs& a, Work w);
 void Pool(const PoolArgs& a, Work w);
 void IndexSelect(const IndexSelectArgs& a, Work w);
+void IndexMerge(const IndexSelectArgs& a, Work w);
 void Attention(const AttentionArgs& a, Work w);
 void Route(const RouteArgs& a, Work w);
 void GroupPairs(const GroupPairsArgs& a, Work w);

@@ -19,6 +19,7 @@ const KernelTable& ReferenceKernels() {
       .expand = ref::Expand,
       .pool = ref::Pool,
       .index_select = ref::IndexSelect,
+      .index_merge = ref::IndexMerge,
       .attention = ref::Attention,
       .route = ref::Route,
       .group_pairs = ref::GroupPairs,

@@ -21,6 +21,7 @@ constexpr KernelTable kAvx2Kernels = {
     .expand = avx2::Expand,
     .pool = avx2::Pool,
     .index_select = avx2::IndexSelect,
+    .index_merge = avx2::IndexMerge,
     .attention = avx2::Attention,
     .route = avx2::Route,
     .group_pairs = avx2::GroupPairs,

@@ -21,6 +21,7 @@ constexpr KernelTable kAvx512Kernels = {
     .expand = avx512::Expand,
     .pool = avx512::Pool,
     .index_select = avx512::IndexSelect,
+    .index_merge = avx512::IndexMerge,
     .attention = avx512::Attention,
     .route = avx512::Route,
     .group_pairs = avx512::GroupPairs,

@@ -12,7 +12,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace deepinfer;
   try {
-    const Tokenizer tokenizer = Tokenizer::Parse({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const Tokenizer tokenizer =
+        Tokenizer::Parse({reinterpret_cast<const char*>(data), size}, "fuzz");
     std::vector<TokenId> ids(static_cast<size_t>(tokenizer.vocab_size()));
     std::iota(ids.begin(), ids.end(), 0);
     const std::string text = tokenizer.Decode(ids, false);

@@ -1,4 +1,5 @@
-// Fixed texts of the prompt format, byte for byte what the model was trained on (spec 07 sections 5, 6 and 8).
+// Fixed texts of the prompt format, byte for byte what the model was trained on (spec 07 sections
+// 5, 6 and 8).
 #pragma once
 
 #include <string_view>

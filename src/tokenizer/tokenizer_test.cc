@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -122,16 +121,14 @@ TEST_F(ReleasedTokenizer, PlainTextIsEncodedAcrossSpans) {
   EXPECT_THROW(tokenizer_->EncodeSpans({&unknown, 1}), Error);
 }
 
-// A quadratic merge loop needs minutes for these; the limit is wide for slow and instrumented
-// builds.
+// The judge is CTest's time limit: a quadratic loop over half a megabyte runs for many minutes,
+// this one for seconds.
 TEST_F(ReleasedTokenizer, LongRunsAreNotQuadratic) {
-  const auto start = std::chrono::steady_clock::now();
   for (const std::string unit : {"a", " ", "\n", "!", "é", "<", "<｜", "漢", "\t \n"}) {
     std::string text;
-    while (text.size() < 200'000) text += unit;
+    while (text.size() < 500'000) text += unit;
     EXPECT_EQ(tokenizer_->Decode(tokenizer_->Encode(text), false), text);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
 }
 
 TEST_F(ReleasedTokenizer, IdsOutsideTheVocabularyAreRefused) {

@@ -141,6 +141,14 @@ void BookStepBuffers(StepContext& s) {
   s.scratch = s.b.Temp<float>("thread_scratch", s.b.threads() * s.scratch_stride);
 }
 
+// The streams that draft stages will tap: the input of a target layer, after its Engram (spec 05
+// section 2).
+void AddTapProbe(const StepContext& s, int layer) {
+  const std::vector<int>& targets = s.c.dspark_target_layer_ids;
+  if (std::find(targets.begin(), targets.end(), layer) == targets.end()) return;
+  s.b.AddProbe(LayerName(layer, "tap"), s.streams, s.n_rows(), s.c.hc_mult * s.c.hidden_size);
+}
+
 // Final collapse with the last layer's pre-mix, norm, and logits of the sampled rows only.
 const float* AddHead(const StepContext& s, int64_t max_samples) {
   const int64_t hidden = s.c.hidden_size;
@@ -187,6 +195,7 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
                s.c.hc_mult * s.c.hidden_size);
     b.AddProbe(fmt::format("pre.{}", layer), s.pre, s.n_rows(), s.c.hc_mult);
     if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);
+    AddTapProbe(s, layer);
     AddBlock(s, layer);
   }
   return {AddHead(s, max_samples)};

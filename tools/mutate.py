@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Mutation test: changes one formula at a time and expects the suite to fail.
+
+usage: tools/mutate.py [--only ID[,ID...]] [--report docs/mutations.md]
+
+Works on a copy of HEAD in build/mutants, so the working tree is not touched. Each mutation replaces one piece of source text, builds the
+release preset and runs the tests that look at the model (CTest, quickest first) until one fails. A mutation that no test notices
+is a hole in the suite: it is printed as SURVIVED and the exit status is 1. Run by hand (about an hour on two cores), not part of
+scripts/test.sh.
+"""
+import argparse
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPY = ROOT / "build" / "mutants"
+BUILD = COPY / "build" / "release"
+
+# Test binaries, quickest first; the CTest names of the tests that can notice a wrong formula.
+TESTS = ["published_numbers_test", "engram_hash_test", "cpu_rows_test", "cpu_elementwise_test", "cpu_route_test",
+         "cpu_attention_test", "cpu_index_select_test", "linear_test", "experts_test", "kv_pool_test",
+         "token_classes_test", "verify_golden_test"]
+
+M = "src/model/"
+R = "src/ops/ref/"
+
+# id, what is wrong with it, file, text (must occur once), replacement
+MUTATIONS = [
+    ("q-head-norm", "norm of q heads added after wq_b, as in the previous model (B01)", M + "attention.cc",
+     '  s.Rope("attn.rope_q",',
+     '  s.RmsNorm("mutant", q, w.kv_norm, q, s.c.head_dim);\n  s.Rope("attn.rope_q",'),
+    ("clamp-dropped", "SwiGLU clamp dropped (B03)", M + "moe.cc", ".limit = s.c.swiglu_limit", ".limit = 0"),
+    ("clamp-ref", "gate clamped on both sides", R + "moe.cc", "return g > limit ? limit : g;",
+     "return g > limit ? limit : g < -limit ? -limit : g;"),
+    ("fp4-ties", "fp4 quantiser rounds ties up (B04)", "src/base/formats.h", "if (m <= 0.25f) return sign;",
+     "if (m < 0.25f) return sign;"),
+    ("topk-ties", "equal index scores: the higher index wins", R + "attention.cc",
+     "a.score == b.score && a.index < b.index", "a.score == b.score && a.index > b.index"),
+    ("topk-ties-vector", "the same in the vector kernels", "src/backend/cpu/index_select.inc.h",
+     "if (int64_t{order} <= s->floor) return;", "if (int64_t{order} < s->floor) return;"),
+    ("expert-ties", "router: the later of two equal experts wins", R + "moe.cc", "biased > best", "biased >= best"),
+    ("yarn-off", "YaRN off", M + "forward.cc", "if (!compressed || !c.rope_scaling) return freq;", "return freq;\n"
+     "  if (!c.rope_scaling) return freq;"),
+    ("yarn-everywhere", "window layers rotate with the compressed layers' table", M + "attention.cc",
+     "compressed ? s.yarn : s.plain", "true || compressed ? s.yarn : s.plain"),
+    ("inverse-rope", "inverse rotation of the attention output dropped", M + "attention.cc", "rope, true);",
+     "rope, false);"),
+    ("sink", "sink left out of the denominator", R + "attention.cc",
+     "const float total = softmax.total +", "const float total = softmax.total + 0 *"),
+    ("sink-in-maximum", "attention weights rounded against the first block's maximum", R + "attention.cc",
+     "const float new_top = std::max(top, *std::max_element(scores, scores + n));",
+     "const float new_top = top > -1e29f ? top : *std::max_element(scores, scores + n);"),
+    ("nibbles", "fp4 nibbles in the other order", R + "linear.cc", "k % 2 == 0 ? data[k / 2] & 15 : data[k / 2] >> 4",
+     "k % 2 == 1 ? data[k / 2] & 15 : data[k / 2] >> 4"),
+    ("fp4-scales", "fp4 scales in the other order", R + "linear.cc", "E2m1ToFloat(code) * Ue8m0ToFloat(scale[k / 32])",
+     "E2m1ToFloat(code) * Ue8m0ToFloat(scale[(w.cols - 1 - k) / 32])"),
+    ("fp8-scale-rows", "fp8 scale tile of a slice counted from the slice", R + "linear.cc", "(row + w.scale_row0) / 32",
+     "row / 32"),
+    ("scale-zero", "scale byte 0 read as zero", "src/base/formats.h", "byte == 0 ? 0x1p-127f", "byte == 0 ? 0.0f"),
+    ("engram-columns", "Engram columns ordered head by head", M + "engram_hash.cc",
+     "*row++ = mixed % table.primes[column] + table.offsets[column];",
+     "row[head * (max_ngram_ - 1) + s - 1] = mixed % table.primes[column] + table.offsets[column];\n"
+     "          if (column + 1 == columns()) row += columns();"),
+    ("engram-doubles", "Engram products through double (B05)", M + "engram_hash.cc",
+     "mixed % table.primes[column]", "static_cast<int64_t>(static_cast<double>(mixed)) % table.primes[column]"),
+    ("engram-late", "Engram after the layer instead of before it", M + "forward.cc",
+     "    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);\n    AddBlock(s, layer);",
+     "    AddBlock(s, layer);\n    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);"),
+    ("engram-joint-norm", "Engram key norm left out", R + "elementwise.cc",
+     "InverseRms(h, d_count, a.eps) * InverseRms(key, d_count, a.eps)", "InverseRms(h, d_count, a.eps)"),
+    ("tap-after", "draft taps read after the layer", M + "forward.cc",
+     "    AddTapProbe(s, layer);\n    AddBlock(s, layer);", "    AddBlock(s, layer);\n    AddTapProbe(s, layer);"),
+    ("comb-transposed", "stream mix transposed", R + "elementwise.cc", "a.comb[(r * n + s) * n + j]",
+     "a.comb[(r * n + j) * n + s]"),
+    ("sinkhorn-19", "one Sinkhorn iteration too few", R + "elementwise.cc", "for (int i = 1; i < iterations; ++i)",
+     "for (int i = 2; i < iterations; ++i)"),
+    ("two-pass-mhc", "pre-mix of the same sublayer instead of the previous one", M + "block.cc",
+     "AddSublayerInput(s, s.pre, w.attn_norm, x);", "AddSublayerInput(s, attn.pre, w.attn_norm, x);"),
+    ("newest-block", "newest candidate block not pinned", R + "attention.cc", "newest ? INFINITY : block_best",
+     "newest && false ? INFINITY : block_best"),
+    ("candidates-ignored", "re-indexing layers ignore the candidate blocks", M + "indexer.cc",
+     "c.uses_candidates(layer) ? Candidates::kRead : Candidates::kNone", "Candidates::kNone"),
+    ("visibility", "a ratio-2 row visible one token early", R + "attention.cc",
+     "(int64_t{a.positions[r]} + 1) / a.ratio", "(int64_t{a.positions[r]} + a.ratio) / a.ratio"),
+    ("window", "window one row short", R + "attention.cc", "t - a.window + 1)", "t - a.window + 2)"),
+    ("group-position", "compressed row at its last token's position", M + "forward.cc",
+     '"rope.group2", s.m.rope_yarn, -1', '"rope.group2", s.m.rope_yarn, 0'),
+    ("key-after-rope", "index key from the rotated latent", M + "compressor.cc",
+     '  s.Linear("indexer.wk",',
+     '  s.Rope("mutant", latent, 1, dim, s.group[ratio], false, n, s.in->group_rows[ratio]);\n'
+     '  s.Linear("indexer.wk",'),
+    ("index-rope", "index queries not rotated", M + "indexer.cc",
+     '  s.Rope("indexer.rope_q", q, heads, dim, s.yarn, false);\n', ""),
+    ("index-score-rounding", "index scores not rounded", M + "indexer.cc",
+     "a.round_scores = s.num.index_scores_bf16", "a.round_scores = false"),
+    ("index-q-unquantised", "index queries not quantised", M + "indexer.cc", "if (s.num.index_fp4)", "if (false)"),
+    ("kv-owner", "compressed rows of the wrong owner", M + "attention.cc",
+     "s.m.kv.compressed_rows(s.c.kv_owner(layer))", "s.m.kv.compressed_rows(s.c.kv_source_layer_ids[0])"),
+    ("wo-a-quantised", "input of wo_a quantised", M + "attention.cc", 's.Linear("attn.wo_a", o,',
+     's.Linear("attn.wo_a", s.Quantised("mutant", o, s.c.num_attention_heads * s.c.head_dim),'),
+    ("router-bias", "routing weights with the selection bias", R + "moe.cc",
+     "weights[i] = RouterScore(logits[ids[i]]);",
+     "weights[i] = RouterScore(logits[ids[i]]) + LoadF32(a.bias + 4 * int64_t{ids[i]});"),
+    ("router-scaling", "routed scaling factor dropped", M + "moe.cc", ".scaling = s.c.routed_scaling_factor",
+     ".scaling = 1"),
+    ("shared-weighted", "expert sum not rounded before the shared expert joins", R + "moe.cc",
+     "const float y = RoundIf(a.round, DotPieces(a.act", "const float y = RoundIf(false, DotPieces(a.act"),
+    ("expert-input", "expert inputs not quantised", M + "moe.cc", "s.num.fp8_expert_inputs ? s.Quantised(",
+     "s.num.fp8_expert_inputs && false ? s.Quantised("),
+    ("pool-softmax", "pooling by sigmoid of one score", R + "attention.cc", "e1 = std::exp(s1 - top)",
+     "e1 = std::exp(s0 - top)"),
+    ("final-collapse", "final collapse with the first layer's one-hot mix", M + "forward.cc",
+     ".streams = s.streams,\n                       .pre = s.pre,", ".streams = s.streams,\n                       .pre = s.m.rope_plain,"),
+    ("rms-eps", "norm epsilon 1e-2", R + "elementwise.cc", "static_cast<float>(sum / static_cast<double>(n)) + eps",
+     "static_cast<float>(sum / static_cast<double>(n)) + 1e-2f"),
+    ("halves", "rotary pairs half-split instead of adjacent", R + "elementwise.cc",
+     "const float even = pair[0], odd = pair[1];", "const float even = pair[1], odd = pair[0];"),
+    ("q8-floor", "quantiser without the 1e-4 floor", R + "rows.cc", "LargestMagnitude(x + 32 * b, 32, 1e-4f)",
+     "LargestMagnitude(x + 32 * b, 32, 1e-30f)"),
+    ("ring", "window ring one row short of a step", "src/kv/kv_pool.h", "return window + max_step_rows;",
+     "return window + max_step_rows - 2;"),
+]
+
+
+def run(command, **options):
+    return subprocess.run(command, cwd=COPY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def prepare():
+    subprocess.run(["git", "worktree", "prune"], cwd=ROOT, check=True)
+    if not COPY.exists():
+        subprocess.run(["git", "worktree", "add", "--detach", str(COPY)], cwd=ROOT, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    subprocess.run(["git", "checkout", "--force", "--detach", head.stdout.strip()], cwd=COPY, check=True)
+    (COPY / "build").mkdir(exist_ok=True)
+    data = COPY / "build" / "testdata"
+    if not data.exists():
+        data.symlink_to(ROOT / "build" / "testdata")
+    run(["cmake", "--preset", "release"], check=True)
+
+
+def first_failure():
+    """Name of the first test that fails, 'build' if it does not build, or None."""
+    built = run(["cmake", "--build", "--preset", "release", "--target", *TESTS])
+    if built.returncode:
+        return "build"
+    for test in TESTS:
+        if run(["ctest", "--test-dir", str(BUILD), "-R", f"^{test}$", "--no-tests=error"]).returncode:
+            return test
+    return None
+
+
+def mutate(mutation):
+    """-> (outcome, seconds)"""
+    _, _, file, old, new = mutation
+    path = COPY / file
+    text = path.read_text()
+    pattern = r"\s+".join(map(re.escape, old.split()))      # line breaks and indentation may differ
+    if len(re.findall(pattern, text)) != 1:
+        sys.exit(f"{mutation[0]}: expected the text once in {file}, found it {len(re.findall(pattern, text))} times")
+    start = time.time()
+    path.write_text(re.sub(pattern, lambda _: new, text))
+    try:
+        return first_failure(), time.time() - start
+    finally:
+        path.write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="ids, comma-separated")
+    parser.add_argument("--report", help="write the table to this file")
+    args = parser.parse_args()
+    only = args.only.split(",") if args.only else None
+    prepare()
+    failure = first_failure()
+    if failure:
+        sys.exit(f"the suite fails without a mutation: {failure}")
+    rows, holes = [], 0
+    for mutation in MUTATIONS:
+        if only and mutation[0] not in only:
+            continue
+        outcome, seconds = mutate(mutation)
+        noticed = outcome not in (None, "build")
+        holes += not noticed
+        result = f"`{outcome}` fails" if noticed else "DOES NOT BUILD" if outcome else "SURVIVED"
+        rows.append(f"| `{mutation[0]}` | {mutation[1]} | `{mutation[2]}` | {result} |")
+        print(f"{mutation[0]}: {result} ({seconds:.0f} s)", flush=True)
+    if args.report:
+        (ROOT / args.report).write_text(
+            "# Mutations\n\nEach line changes one formula and runs the tests; `tools/mutate.py --report docs/mutations.md` made this table.\n\n"
+            "| id | change | file | noticed by |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
+    print(f"{len(rows)} mutations, {holes} not noticed")
+    sys.exit(1 if holes else 0)
+
+
+if __name__ == "__main__":
+    main()

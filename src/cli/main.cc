@@ -41,7 +41,8 @@ void PrintAll(const std::string& text) {
   out.Flush();
 }
 
-void Run(int argc, char** argv) {
+// Returns the exit status of the command.
+int Run(int argc, char** argv) {
   CLI::App app("Inference for DeepSeek-V4.1-Flash", "deepinfer");
   app.set_version_flag("--version", "deepinfer " DI_VERSION);
   AddInspect(app);
@@ -71,9 +72,12 @@ void Run(int argc, char** argv) {
     PrintAll(app.help("", CLI::AppFormatMode::All));
   } catch (const CLI::CallForVersion& version) {
     PrintAll(std::string(version.what()) + "\n");
+  } catch (const CLI::RuntimeError& e) {
+    return e.get_exit_code();
   } catch (const CLI::ParseError& e) {
     throw Error(Code::kInvalid, fmt::format("{} (see --help)", e.what()));
   }
+  return 0;
 }
 
 }  // namespace
@@ -85,11 +89,10 @@ int main(int argc, char** argv) {
   if (!deepinfer::HoldStandardDescriptors())
     return Fail("standard output: expected an open file, found it closed");
   try {
-    deepinfer::Run(argc, argv);
+    return deepinfer::Run(argc, argv);
   } catch (const std::bad_alloc&) {
     return Fail("out of memory");
   } catch (const std::exception& e) {
     return Fail(e.what());
   }
-  return 0;
 }

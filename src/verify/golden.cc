@@ -35,10 +35,10 @@ std::vector<T> NumberList(const json& record, const char* field, const std::stri
     Corrupt(file, fmt::format("{}: expected a list of numbers, found none", field));
   std::vector<T> list;
   for (const json& item : *found) {
-    const bool fits = std::is_integral_v<T>
-                          ? item.is_number_integer() && item.get<double>() >= -0x1p31 &&
-                                item.get<double>() < 0x1p31
-                          : item.is_number();
+    const bool fits = std::is_integral_v<T> ? item.is_number_integer() &&
+                                                  item.get<double>() >= -0x1p31 &&
+                                                  item.get<double>() < 0x1p31
+                                            : item.is_number();
     if (!fits)
       Corrupt(file, fmt::format("{}: expected numbers, found {}", field, item.type_name()));
     list.push_back(item.get<T>());
@@ -103,7 +103,8 @@ GoldenArray ReadArray(const HeaderTensor& t, const uint8_t* data, const std::str
   array.shape = t.shape;
   array.is_float = t.dtype == "F32";
   if (array.shape.empty())
-    Corrupt(file, fmt::format("{}: expected at least one dimension, found none", Printable(t.name)));
+    Corrupt(file,
+            fmt::format("{}: expected at least one dimension, found none", Printable(t.name)));
   if (array.is_float) {
     CopyValues<float>(data, (t.end - t.begin) / 4, &array.values);
   } else if (t.dtype == "I32") {
@@ -165,11 +166,9 @@ std::vector<std::string> FindGoldenPrompts(const std::string& dir, const std::st
         !file.ends_with(suffix)) {
       continue;
     }
-    prompts.push_back(
-        file.substr(prefix.size(), file.size() - prefix.size() - suffix.size()));
+    prompts.push_back(file.substr(prefix.size(), file.size() - prefix.size() - suffix.size()));
   }
-  if (failed)
-    throw Error(Code::kIo, fmt::format("{}: cannot be read: {}", dir, failed.message()));
+  if (failed) throw Error(Code::kIo, fmt::format("{}: cannot be read: {}", dir, failed.message()));
   if (prompts.empty()) {
     throw Error(Code::kNotFound,
                 fmt::format("{}: expected golden sets {}*{}, found none", dir, prefix, suffix));

@@ -72,8 +72,8 @@ class Collector {
     const int64_t length = static_cast<int64_t>(set.prompt.size());
     for (const auto& [name, golden] : set.arrays) {
       if (!wanted(name)) continue;
-      const bool all = name.starts_with("all.") || name.starts_with("streams.") ||
-                       name.starts_with("pre.");
+      const bool all =
+          name.starts_with("all.") || name.starts_with("streams.") || name.starts_with("pre.");
       Target& target = by_probe_.emplace(ProbeOf(name), Target{name, golden, {}, 0})->second;
       if (!all) target.positions = set.kept_positions;
       for (int64_t p = 0; all && p < length; ++p) target.positions.push_back(p);
@@ -92,13 +92,12 @@ class Collector {
     std::map<std::string, GoldenArray, std::less<>> arrays;
     for (auto& [probe, target] : by_probe_) {
       if (target.foreign_cols != 0) {
-        throw Error(Code::kCorrupt, fmt::format("golden set {}: {}: expected {} columns as this "
-                                                "model computes, found {}",
-                                                set.Title(), target.name, target.foreign_cols,
-                                                target.got.cols()));
+        throw Error(Code::kCorrupt,
+                    fmt::format("golden set {}: {}: expected {} columns as this "
+                                "model computes, found {}",
+                                set.Title(), target.name, target.foreign_cols, target.got.cols()));
       }
-      if (target.rows_seen == target.got.rows())
-        arrays.emplace(target.name, std::move(target.got));
+      if (target.rows_seen == target.got.rows()) arrays.emplace(target.name, std::move(target.got));
     }
     return arrays;
   }
@@ -118,8 +117,7 @@ class Collector {
       target->foreign_cols = probe.cols;
       return;
     }
-    const auto begin =
-        std::lower_bound(target->positions.begin(), target->positions.end(), first);
+    const auto begin = std::lower_bound(target->positions.begin(), target->positions.end(), first);
     for (auto p = begin; p != target->positions.end() && *p < first + *probe.n_rows; ++p) {
       const int64_t to = (p - target->positions.begin()) * cols, row = *p - first;
       if (target->got.is_float) {
@@ -163,8 +161,7 @@ void Feed(const GoldenSet& set, const Probe& probe, int64_t first) {
 template <class Run>
 void ForEachChunk(int64_t length, int64_t chunk, Run run) {
   const int64_t size = chunk > 0 ? chunk : length;
-  for (int64_t first = 0; first < length; first += size)
-    run(first, std::min(length, first + size));
+  for (int64_t first = 0; first < length; first += size) run(first, std::min(length, first + size));
 }
 
 void DecodeGreedily(OpenSequence* sequence, const GoldenSet& set, std::vector<float> logits,
@@ -207,8 +204,8 @@ Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk) {
     const auto tokens = std::span(set.prompt).first(static_cast<size_t>(end));
     const std::span<const float> logits = sequence.Extend(tokens, &observer);
     for (int64_t r = 0; r < end - first; ++r) {
-      out.argmax.push_back(Argmax(logits.subspan(static_cast<size_t>(r * vocab),
-                                                 static_cast<size_t>(vocab))));
+      out.argmax.push_back(
+          Argmax(logits.subspan(static_cast<size_t>(r * vocab), static_cast<size_t>(vocab))));
     }
     const auto row = logits.last(static_cast<size_t>(vocab));
     last.assign(row.begin(), row.end());

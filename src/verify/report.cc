@@ -18,9 +18,9 @@ std::string QuantityOf(std::string_view array) {
 
 // The gaps that go with router choices or selections, or none.
 std::span<const float> GapsOf(const GoldenSet& set, std::string name, int64_t rows) {
-  for (const auto& [choice, gap] : {std::pair<std::string_view, std::string_view>{
-                                        "selected", "index_gap"},
-                                    {"router_ids", "router_gap"}}) {
+  for (const auto& [choice, gap] :
+       {std::pair<std::string_view, std::string_view>{"selected", "index_gap"},
+        {"router_ids", "router_gap"}}) {
     if (name.ends_with(choice)) name.replace(name.size() - choice.size(), choice.size(), gap);
   }
   const GoldenArray* found = set.Find(name);
@@ -168,9 +168,10 @@ void Report::Finish() {
   }
   for (const auto& [layer, tally] : pre_) {
     if (!(tally.relative() < tolerance_.layer_relative)) {
-      mismatches_.push_back(fmt::format("fed layer {}: relative error {:.2e} of the pre-mix, limit "
-                                        "{:.0e}",
-                                        layer, tally.relative(), tolerance_.layer_relative));
+      mismatches_.push_back(
+          fmt::format("fed layer {}: relative error {:.2e} of the pre-mix, limit "
+                      "{:.0e}",
+                      layer, tally.relative(), tolerance_.layer_relative));
     }
   }
 }
@@ -193,8 +194,8 @@ std::string Report::Text() const {
     text += fmt::format("\n{:<16}{:>8}{:>12}   limits {:.0f} % and {:.0e}\n", "fed layer", "equal",
                         "rel. error", 100 * tolerance_.layer_equal, tolerance_.layer_relative);
     for (const auto& [layer, tally] : streams_) {
-      text += fmt::format("{:<16}{:>6.2f} %{:>12.2e}\n", layer, 100 * tally.share(),
-                          tally.relative());
+      text +=
+          fmt::format("{:<16}{:>6.2f} %{:>12.2e}\n", layer, 100 * tally.share(), tally.relative());
     }
   }
   text += "\nnot compared: draft stages (draft_features, first_draft, speculative)\n";

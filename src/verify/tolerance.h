@@ -20,12 +20,12 @@ enum class ValueKind { kLogits, kStreams, kOther };
 ValueKind KindOf(std::string_view array);
 
 struct Tolerance {
-  bool sharp;               // fp32
-  double limits[3];         // by ValueKind: largest difference (fp32), else relative RMS
-  double near_tie;          // a lead or a score gap of at most this decides nothing
-  double argmax_share;      // of the positions with a lead above near_tie, equal at least
-  double layer_equal;       // single layer: share of equal stream values, at least
-  double layer_relative;    // single layer: relative RMS of the streams, below
+  bool sharp;             // fp32
+  double limits[3];       // by ValueKind: largest difference (fp32), else relative RMS
+  double near_tie;        // a lead or a score gap of at most this decides nothing
+  double argmax_share;    // of the positions with a lead above near_tie, equal at least
+  double layer_equal;     // single layer: share of equal stream values, at least
+  double layer_relative;  // single layer: relative RMS of the streams, below
 };
 
 // Selections and router choices may differ in fp32 where the golden's gap is not above this.
@@ -53,8 +53,8 @@ struct EqualityTally {
   double relative() const;  // infinite when a NaN was added
 };
 
-// Rows of an integer array (router choices, selections) that hold another set of numbers. gap [rows]
-// or empty: rows whose gap is not above kSelectionGap may differ.
+// Rows of an integer array (router choices, selections) that hold another set of numbers. gap
+// [rows] or empty: rows whose gap is not above kSelectionGap may differ.
 int64_t DifferingRows(std::span<const int64_t> want, std::span<const int64_t> got, int64_t cols,
                       std::span<const float> gap);
 

@@ -50,11 +50,12 @@ Report Verify(const VerifyOptions& options) {
   const std::string name = options.name.empty() ? BaseName(engine.model) : options.name;
   std::vector<GoldenSet> sets;
   for (const std::string& prompt : FindGoldenPrompts(options.golden_dir, name, engine.numerics)) {
-    sets.push_back(LoadGoldenSet(options.golden_dir, name, engine.numerics, prompt,
-                                 config.vocab_size));
+    sets.push_back(
+        LoadGoldenSet(options.golden_dir, name, engine.numerics, prompt, config.vocab_size));
   }
 
-  Executor executor({.engine = Fit(engine, sets, options.chunk), .all_logits = true, .progress = {}});
+  Executor executor(
+      {.engine = Fit(engine, sets, options.chunk), .all_logits = true, .progress = {}});
   Report report(engine.numerics);
   for (const GoldenSet& set : sets) {
     report.CheckModel(set, ReplayModel(executor, set, options.chunk));

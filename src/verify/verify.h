@@ -1,5 +1,5 @@
-// The verification of a loaded model against golden sets, as the verify command and the golden tests
-// run it.
+// The verification of a loaded model against golden sets, as the verify command and the golden
+// tests run it.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct VerifyOptions {
   int64_t chunk = 0;
 };
 
-// Replays every golden set of the model and its numerics mode. Throws Error when there is none, when
-// a file is not what it should be, or when the model cannot be loaded.
+// Replays every golden set of the model and its numerics mode. Throws Error when there is none,
+// when a file is not what it should be, or when the model cannot be loaded.
 Report Verify(const VerifyOptions& options);
 
 }  // namespace deepinfer

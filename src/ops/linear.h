@@ -12,6 +12,9 @@ enum class WeightDecode : uint8_t {
   kNarrowedF32,  // fp32 weights are first rounded to bf16
 };
 
+// Per thread: 64 rows of bf16 inputs, columns rounded up to a multiple of 32.
+static inline int64_t LinearScratchFloats(int64_t cols) { return (cols + 31) / 32 * 32 * 64 / 2; }
+
 // y[r, o] = sum_k x[r, k] * w[o, k], in fp32 or better, rounded once to bf16 if `round`.
 //
 // The sum over k runs over pieces of `piece` columns (0: one piece): every piece is summed on its
@@ -32,8 +35,12 @@ struct LinearArgs {
   int32_t group_out;
   WeightDecode decode;
   bool round;
-  float* scratch;  // per thread: scratch + tid * scratch_stride, at least w.cols floats, 64-byte
-                   // aligned
+  // Every value of x lies on the bf16 grid: kernels may multiply in bf16 where the weights are bf16
+  // values too (any dtype but kF32). They then read subnormal bf16 values as zero.
+  bool bf16_inputs = false;
+  // Per thread: scratch + tid * scratch_stride, 64-byte aligned; at least w.cols floats, with
+  // bf16_inputs LinearScratchFloats(w.cols).
+  float* scratch;
   int64_t scratch_stride;  // floats
 };
 

@@ -67,8 +67,10 @@ struct GateUpArgs {
   float limit, fp8_max;
   WeightDecode decode;
   bool round;
-  float* scratch;  // per thread: scratch + tid * scratch_stride, at least hidden floats, 64-byte
-                   // aligned
+  bool bf16_inputs = false;  // x lies on the bf16 grid, see LinearArgs
+  // Per thread: scratch + tid * scratch_stride, 64-byte aligned; at least hidden floats, with
+  // bf16_inputs LinearScratchFloats(hidden).
+  float* scratch;
   int64_t scratch_stride;  // floats
 };
 
@@ -82,8 +84,9 @@ struct DownArgs {
   float* y;          // [rows, hidden]
   int32_t hidden, inter;
   bool round;
-  float* scratch;          // at least inter floats a thread
-  int64_t scratch_stride;  // floats
+  bool bf16_inputs = false;  // act lies on the bf16 grid, see LinearArgs
+  float* scratch;            // at least inter floats a thread, or LinearScratchFloats(inter)
+  int64_t scratch_stride;    // floats
 };
 
 }  // namespace deepinfer

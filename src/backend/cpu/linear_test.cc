@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "backend/cpu/matrix_test_util.h"
 
@@ -19,12 +20,13 @@ struct Product {
   int64_t x_stride;
   int32_t piece = 0, group_out = 0;
   WeightDecode decode = WeightDecode::kAsStored;
-  bool round = false;
+  bool round = false, bf16_inputs = false;
 
   std::vector<float> Run(const KernelTable& table, const float* x, int32_t n_rows,
                          int threads = 1) const {
-    const int64_t scratch_stride = w.cols + 64;
-    std::vector<float> scratch(static_cast<size_t>(threads * scratch_stride));
+    const int64_t scratch_stride =
+        bf16_inputs ? LinearScratchFloats(w.cols) : (w.cols + 15) / 16 * 16;
+    const GuardedFloats scratch(std::vector<float>(static_cast<size_t>(threads * scratch_stride)));
     const GuardedBuffer y(std::vector<float>(static_cast<size_t>(n_rows * w.rows), NAN));
     const LinearArgs args = {.n_rows = &n_rows,
                              .x = x,
@@ -36,12 +38,32 @@ struct Product {
                              .group_out = group_out,
                              .decode = decode,
                              .round = round,
+                             .bf16_inputs = bf16_inputs,
                              .scratch = scratch.data(),
                              .scratch_stride = scratch_stride};
     RunParts(table.linear, args, threads);
     return {y.floats(), y.floats() + n_rows * w.rows};
   }
 };
+
+// Tables that multiply bf16 values on tiles are tested with such values: `p` and `x` as they go
+// into the table.
+bool HasTiles(const KernelTable& table) { return std::string(table.isa) == "amx"; }
+
+Product For(const KernelTable& table, Product p) {
+  p.bf16_inputs = HasTiles(table);
+  return p;
+}
+
+std::vector<float> For(const KernelTable& table, std::vector<float> x) {
+  for (float& v : x) v = HasTiles(table) ? RoundBf16(v) : v;
+  return x;
+}
+
+// Tiles add one column after the other and read subnormal values as zero.
+bool OnTiles(const KernelTable& table, DType dtype) {
+  return HasTiles(table) && dtype != DType::kF32;
+}
 
 // sum_k |x[k] * w[k]|, what the rounding errors of a sum are measured against.
 std::vector<float> MagnitudeSums(const Product& p, const std::vector<float>& x) {
@@ -103,7 +125,8 @@ void ExpectNearReference(const Product& p, const KernelTable& table, const std::
   const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), kMaxRows);
   const std::vector<float> sums = MagnitudeSums(p, x);
   const float pieces = p.piece == 0 ? 1.0f : static_cast<float>((p.w.cols + p.piece - 1) / p.piece);
-  const float limit = (static_cast<float>(p.w.cols) / 8 + 6 + pieces) * 0x1p-24f;
+  const float terms = static_cast<float>(p.w.cols) / (OnTiles(table, p.w.dtype) ? 1 : 8);
+  const float limit = (terms + 6 + pieces) * 0x1p-24f;
   for (size_t i = 0; i < all.size(); ++i) {
     ASSERT_NEAR(all[i], expected[i], limit * sums[i]) << table.isa << " output " << i;
   }
@@ -143,10 +166,11 @@ TEST(Linear, NearTheReferenceAndRowsIndependent) {
                  << c.cols << "] decode " << int{static_cast<uint8_t>(c.decode)});
     TestWeight w = RandomWeight(c.dtype, c.rows, c.cols, Values::kAny, &random);
     if (c.dtype == DType::kFp8Tile32) w.view.scale_row0 = random.Int(0, 31);
-    const std::vector<float> x = RandomActivations(kMaxRows * c.cols, Values::kAny, &random);
-    const GuardedBuffer guarded(x);
-    const Product p = {.w = w.view, .x_stride = c.cols, .decode = c.decode};
+    const std::vector<float> values = RandomActivations(kMaxRows * c.cols, Values::kAny, &random);
     for (const KernelTable* table : VectorTables()) {
+      const std::vector<float> x = For(*table, values);
+      const GuardedBuffer guarded(x);
+      const Product p = For(*table, Product{.w = w.view, .x_stride = c.cols, .decode = c.decode});
       const std::vector<float> all = p.Run(*table, guarded.floats(), kMaxRows);
       ExpectNearReference(p, *table, x, all);
       ExpectRowsIndependent(p, *table, guarded.floats(), all);
@@ -172,7 +196,7 @@ TEST(Linear, BitEqualWhereSumsAreExact) {
         const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), 65);
         for (const KernelTable* table : VectorTables()) {
           for (int threads : {1, 2, 3}) {
-            ASSERT_EQ(p.Run(*table, x.data(), 65, threads), expected)
+            ASSERT_EQ(For(*table, p).Run(*table, x.data(), 65, threads), expected)
                 << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)} << " piece " << piece
                 << " groups of " << group_out << " threads " << threads;
           }
@@ -188,9 +212,10 @@ TEST(Linear, PiecesAreSumsOfTheirOwn) {
   Random random(20260103);
   constexpr int64_t kCols = 1280, kPiece = 128;
   const TestWeight w = RandomWeight(DType::kFp8Tile32, 32, kCols, Values::kAny, &random);
-  const std::vector<float> x = RandomActivations(3 * kCols, Values::kAny, &random);
+  const std::vector<float> values = RandomActivations(3 * kCols, Values::kAny, &random);
   for (const KernelTable* table : VectorTables()) {
-    const Product whole = {.w = w.view, .x_stride = kCols, .piece = kPiece};
+    const std::vector<float> x = For(*table, values);
+    const Product whole = For(*table, Product{.w = w.view, .x_stride = kCols, .piece = kPiece});
     std::vector<float> sums(3 * 32, 0.0f);
     for (int64_t begin = 0; begin < kCols; begin += kPiece) {
       Product part = whole;
@@ -216,7 +241,7 @@ TEST(Linear, EveryColumnMeetsItsOwnActivation) {
     const Product p = {.w = w.view, .x_stride = 224};
     const std::vector<float> expected = p.Run(ReferenceKernels(), unit.data(), 224);
     for (const KernelTable* table : VectorTables()) {
-      EXPECT_EQ(p.Run(*table, unit.data(), 224), expected)
+      EXPECT_EQ(For(*table, p).Run(*table, unit.data(), 224), expected)
           << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)};
     }
   }
@@ -238,10 +263,11 @@ void ExpectEveryCode(DType dtype, int n_codes, WeightDecode decode, float (*valu
   std::vector<float> x(32, 0.0f);
   x[0] = 1.0f;
   for (const KernelTable* table : VectorTables()) {
-    const std::vector<float> y =
-        Product{.w = w.view, .x_stride = 32, .decode = decode}.Run(*table, x.data(), 1);
+    const Product p = {.w = w.view, .x_stride = 32, .decode = decode};
+    const std::vector<float> y = For(*table, p).Run(*table, x.data(), 1);
     for (size_t i = 0; i < y.size(); ++i) {
-      const float decoded = value(data[i * row_bytes]) * Ue8m0ToFloat(scale[i]);
+      float decoded = value(data[i * row_bytes]) * Ue8m0ToFloat(scale[i]);
+      if (OnTiles(*table, dtype) && std::fabs(decoded) < 0x1p-126f) decoded = 0;
       const float expected =
           std::isinf(decoded) ? NAN : decoded + 0.0f;  // infinity * 0 in the other columns
       ASSERT_TRUE(SameValue(y[i], expected))
@@ -271,10 +297,12 @@ TEST(Linear, EveryBf16Weight) {
   const TestWeight w = MakeWeight(DType::kBf16, 65536, 1, data, {});
   const float one = 1.0f;
   for (const KernelTable* table : VectorTables()) {
-    const std::vector<float> y = Product{.w = w.view, .x_stride = 1}.Run(*table, &one, 1);
+    const std::vector<float> y =
+        For(*table, Product{.w = w.view, .x_stride = 1}).Run(*table, &one, 1);
     for (size_t i = 0; i < y.size(); ++i) {
-      ASSERT_TRUE(SameValue(y[i], Bf16ToFloat(static_cast<uint16_t>(i)) + 0.0f))
-          << table->isa << " bits " << i;
+      float expected = Bf16ToFloat(static_cast<uint16_t>(i)) + 0.0f;
+      if (HasTiles(*table) && std::fabs(expected) < 0x1p-126f) expected = 0;
+      ASSERT_TRUE(SameValue(y[i], expected)) << table->isa << " bits " << i;
     }
   }
 }
@@ -287,9 +315,8 @@ TEST(Linear, WorkedExample) {
   codes.resize(32, 0);
   const TestWeight w = MakeWeight(DType::kFp8Tile32, 1, 32, codes, {0x7b});
   for (const KernelTable* table : VectorTables()) {
-    EXPECT_EQ(Product({.w = w.view, .x_stride = 32, .round = true}).Run(*table, x.data(), 1)[0],
-              0.2890625f)
-        << table->isa;
+    const Product p = For(*table, Product{.w = w.view, .x_stride = 32, .round = true});
+    EXPECT_EQ(p.Run(*table, x.data(), 1)[0], 0.2890625f) << table->isa;
   }
 }
 
@@ -316,7 +343,7 @@ TEST(Linear, OffsetsBeyond32Bits) {
   float* rows = static_cast<float*>(mapped) + 1024;  // x at columns 0 ... 31, y behind it
   for (int64_t r = 0; r < 3; ++r) rows[r * kStride] = static_cast<float>(r + 1);
   const int32_t n_rows = 3;
-  float scratch[64];
+  alignas(64) float scratch[1024];  // LinearScratchFloats(32)
   for (const KernelTable* table : VectorTables()) {
     const LinearArgs args = {.n_rows = &n_rows,
                              .x = rows,
@@ -328,6 +355,7 @@ TEST(Linear, OffsetsBeyond32Bits) {
                              .group_out = 0,
                              .decode = WeightDecode::kAsStored,
                              .round = false,
+                             .bf16_inputs = HasTiles(*table),
                              .scratch = scratch,
                              .scratch_stride = 0};
     table->linear(args, {0, 1});
@@ -343,9 +371,10 @@ TEST(Linear, OffsetsBeyond32Bits) {
 TEST(Linear, SameBitsBesideABusyThread) {
   Random random(20260105);
   const TestWeight w = RandomWeight(DType::kFp4Row32, 32, 256, Values::kAny, &random);
-  const std::vector<float> x = RandomActivations(5 * 256, Values::kAny, &random);
-  const Product p = {.w = w.view, .x_stride = 256};
+  const std::vector<float> values = RandomActivations(5 * 256, Values::kAny, &random);
   for (const KernelTable* table : VectorTables()) {
+    const std::vector<float> x = For(*table, values);
+    const Product p = For(*table, Product{.w = w.view, .x_stride = 256});
     const std::vector<float> expected = p.Run(*table, x.data(), 5);
     int wrong[2] = {0, 0};
     const auto repeat = [&](int t) {
@@ -355,6 +384,46 @@ TEST(Linear, SameBitsBesideABusyThread) {
     repeat(0);
     other.join();
     EXPECT_EQ(wrong[0] + wrong[1], 0) << table->isa;
+  }
+}
+
+// A NaN code spoils its output, a NaN activation its row, and nothing else.
+TEST(Linear, NanStaysWhereItIs) {
+  Random random(20260107);
+  constexpr int64_t kCols = 352, kOutputs = 40, kRows = 20;
+  const TestWeight w = RandomWeight(DType::kFp8Tile32, kOutputs, kCols, Values::kAny, &random);
+  std::vector<float> x = random.Bf16s(kRows * kCols);
+  for (const KernelTable* table : VectorTables()) {
+    const Product p = For(*table, Product{.w = w.view, .x_stride = kCols});
+    const std::vector<float> clean = p.Run(*table, x.data(), kRows);
+    for (int64_t k = 0; k < kCols; k += 7) {
+      const int64_t output = k % kOutputs, row = k % kRows;
+      uint8_t* code = w.data->bytes() + output * w.view.row_stride_bytes + k;
+      const uint8_t saved_code = std::exchange(*code, k % 2 == 0 ? 0x7f : 0xff);
+      const float saved = std::exchange(x[static_cast<size_t>(row * kCols + k)], NAN);
+      const std::vector<float> y = p.Run(*table, x.data(), kRows);
+      *code = saved_code;
+      x[static_cast<size_t>(row * kCols + k)] = saved;
+      for (int64_t i = 0; i < kRows * kOutputs; ++i) {
+        const bool nan = i / kOutputs == row || i % kOutputs == output;
+        const float expected = nan ? NAN : clean[static_cast<size_t>(i)];
+        ASSERT_TRUE(SameValue(y[static_cast<size_t>(i)], expected))
+            << table->isa << " column " << k;
+      }
+    }
+  }
+}
+
+// Activations that are no bf16 values must not be narrowed: then tiles are not used.
+TEST(Linear, TilesServeBf16InputsOnly) {
+  Random random(20260106);
+  const TestWeight w = RandomWeight(DType::kFp8Tile32, 40, 320, Values::kAny, &random);
+  const std::vector<float> x = RandomActivations(5 * 320, Values::kAny, &random);
+  for (const KernelTable* table : VectorTables()) {
+    if (!HasTiles(*table)) continue;
+    const Product p = {.w = w.view, .x_stride = 320};
+    const KernelTable& lower = SelectKernels(DetectCpuFeatures(), "avx512");
+    EXPECT_EQ(p.Run(*table, x.data(), 5), p.Run(lower, x.data(), 5));
   }
 }
 

@@ -34,7 +34,7 @@ const std::vector<Level>& Levels() {
         {"AVX512_VNNI", &F::avx512vnni},
         {"AVX512_VBMI", &F::avx512vbmi}}},
       {"amx",
-       nullptr,
+       &cpu::kAmxKernels,
        {{"AMX-TILE", &F::amx_tile}, {"AMX-BF16", &F::amx_bf16}, {"AMX-INT8", &F::amx_int8}}},
   };
   return levels;

@@ -17,7 +17,7 @@ namespace deepinfer {
 // names the level and the first feature that is missing) or that this build lacks.
 const KernelTable& SelectKernels(const CpuFeatures& features, std::string_view force);
 
-// Names of the levels that this CPU can run, lowest first: generic, avx2, avx512.
+// Names of the levels that this CPU can run, lowest first: generic, avx2, avx512, amx.
 std::vector<std::string> AvailableLevels(const CpuFeatures& features);
 
 }  // namespace deepinfer

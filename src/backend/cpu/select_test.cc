@@ -30,6 +30,8 @@ TEST(Select, MasksChooseEveryLowerLevel) {
   EXPECT_THAT(AvailableLevels(kEverything.Masked("avx2")), ElementsAre("generic", "avx2"));
   EXPECT_THAT(AvailableLevels(kEverything.Masked("avx512")),
               ElementsAre("generic", "avx2", "avx512"));
+  EXPECT_THAT(AvailableLevels(kEverything), ElementsAre("generic", "avx2", "avx512", "amx"));
+  EXPECT_STREQ(SelectKernels(kEverything, "auto").isa, "amx");
   EXPECT_STREQ(SelectKernels(kEverything.Masked("generic"), "auto").isa, "generic");
   EXPECT_STREQ(SelectKernels(kEverything.Masked("avx2"), "auto").isa, "avx2");
   EXPECT_STREQ(SelectKernels(kEverything.Masked("avx512"), "auto").isa, "avx512");
@@ -49,6 +51,22 @@ TEST(Select, EveryMissingFeatureLowersTheLevel) {
     features.*feature = false;
     EXPECT_STREQ(SelectKernels(features, "auto").isa, "avx2");
   }
+  for (bool F::*feature : {&F::amx_tile, &F::amx_bf16, &F::amx_int8}) {
+    CpuFeatures features = kEverything;
+    features.*feature = false;
+    EXPECT_STREQ(SelectKernels(features, "auto").isa, "avx512");
+  }
+}
+
+// An operating system that refuses the permission for tile data leaves everything below AMX.
+TEST(Select, RefusedAmxPermissionChoosesAvx512) {
+  const CpuFeatures features = FeaturesFrom({.leaf1_ecx = ~0u,
+                                             .leaf7_ebx = ~0u,
+                                             .leaf7_ecx = ~0u,
+                                             .leaf7_edx = ~0u,
+                                             .xcr0 = 0x600e7,
+                                             .amx_permitted = false});
+  EXPECT_STREQ(SelectKernels(features, "auto").isa, "avx512");
 }
 
 TEST(Select, RefusalsNameLevelAndFeature) {
@@ -58,11 +76,13 @@ TEST(Select, RefusalsNameLevelAndFeature) {
               HasSubstr("avx512: this CPU or operating system does not offer AVX512_VBMI"));
   EXPECT_THAT(Refusal({}, "avx2"), HasSubstr("AVX2"));
   EXPECT_THAT(Refusal(kEverything, "sse"), HasSubstr("'sse'"));
-  EXPECT_THAT(Refusal(kEverything, "amx"), HasSubstr("amx"));
+  features = kEverything;
+  features.amx_bf16 = false;
+  EXPECT_THAT(Refusal(features, "amx"), HasSubstr("AMX-BF16"));
 }
 
 TEST(Select, ForcedLevelsAreTaken) {
-  for (const char* level : {"generic", "avx2", "avx512"}) {
+  for (const char* level : {"generic", "avx2", "avx512", "amx"}) {
     EXPECT_STREQ(SelectKernels(kEverything, level).isa, level);
   }
 }

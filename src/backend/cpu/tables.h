@@ -8,5 +8,6 @@ namespace deepinfer::cpu {
 
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAmxKernels;
 
 }  // namespace deepinfer::cpu

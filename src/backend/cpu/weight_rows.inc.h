@@ -1,6 +1,12 @@
 // Rows of checkpoint weights as floats, and how many bytes they are. Included inside namespace
 // deepinfer::cpu::<isa>, after row_codec.inc.h and the instruction set's weights.inc.h.
 
+// The scale of column c, a multiple of 32, of a row of a quantised weight.
+static inline const uint8_t* ScalesAt(const WeightView& w, int64_t row, int64_t c) {
+  const int64_t scale_row = w.dtype == DType::kFp8Tile32 ? (row + w.scale_row0) / 32 : row;
+  return w.scale + scale_row * w.scale_stride_bytes + c / 32;
+}
+
 // Columns [c, c + n) of a weight row as floats; c is a multiple of 32. Writes n floats rounded up
 // to a multiple of 64.
 static void DecodeWeights(const WeightView& w, WeightDecode decode, int64_t row, int64_t c,
@@ -19,14 +25,11 @@ static void DecodeWeights(const WeightView& w, WeightDecode decode, int64_t row,
       }
       return;
     case DType::kFp8Tile32:
-    case DType::kFp8Row32: {
-      const int64_t scale_row = w.dtype == DType::kFp8Row32 ? row : (row + w.scale_row0) / 32;
-      const uint8_t* scale = w.scale + scale_row * w.scale_stride_bytes + c / 32;
-      DecodeFp8(data + c, scale, n, decode == WeightDecode::kHalvedFp8, y);
+    case DType::kFp8Row32:
+      DecodeFp8(data + c, ScalesAt(w, row, c), n, decode == WeightDecode::kHalvedFp8, y);
       return;
-    }
     case DType::kFp4Row32:
-      DecodeFp4(data + c / 2, w.scale + row * w.scale_stride_bytes + c / 32, n, y);
+      DecodeFp4(data + c / 2, ScalesAt(w, row, c), n, y);
       return;
   }
 }

@@ -1,7 +1,8 @@
 #include "backend/cpu/avx2/kernels.h"
 
 namespace deepinfer::cpu::avx2 {
-// clang-format off: each text uses those before it
+// Each text uses those before it.
+// clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/route.inc.h"
 // clang-format on

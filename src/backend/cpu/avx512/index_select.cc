@@ -1,7 +1,8 @@
 #include "backend/cpu/avx512/kernels.h"
 
 namespace deepinfer::cpu::avx512 {
-// clang-format off: each text uses those before it
+// Each text uses those before it.
+// clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/index_select.inc.h"

@@ -158,6 +158,40 @@ TEST(Attention, NearTheReferenceForAllFormatsAndShapes) {
   }
 }
 
+// A window row and a compressed row beyond 4 GiB of their cache, written and read there.
+TEST(Attention, CacheBeyond4GiB) {
+  constexpr int32_t kDim = 512, kSlot = 9000000, kPage = kSlot / 64;
+  constexpr int64_t kBytes = int64_t{kSlot + 64} * 528;
+  static_assert(kBytes > (int64_t{1} << 32));
+  void* mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  uint8_t* cache = static_cast<uint8_t*>(mapped);
+  const int32_t one = 1, zero = 0, slot = kSlot, page = kPage;
+  const int64_t row = kSlot;
+  for (const KernelTable* table : VectorTables()) {
+    const Floats x(kDim, 3.0f), q(kDim);
+    const float sink = -1e30f;
+    Floats scratch(static_cast<size_t>(AttentionScratchFloats(kDim))), o(kDim);
+    RunParts(table->store_rows,
+             StoreRowsArgs{&one, x.data(), &row, cache, kDim, RowFormat::kFp8Block32, 448}, 1);
+    AttentionArgs a = {};
+    a.n_rows = &one;
+    a.q = q.data(), a.o = o.data();
+    a.positions = a.row_seqs = &zero, a.row_slots = &slot;
+    a.window_rows = cache, a.window_format = RowFormat::kFp8Block32;
+    a.ring = a.window = 1;
+    a.compressed = {cache, &page, 1, 64, RowFormat::kFp8Block32};
+    a.selected = &zero, a.n_selected = &one, a.topk = 1;
+    a.sink = reinterpret_cast<const uint8_t*>(&sink);
+    a.heads = 1, a.head_dim = kDim, a.scale = 1;
+    a.scratch = scratch.data();
+    RunParts(table->attention, a, 1);
+    ExpectSame(x, o, table->isa);
+  }
+  munmap(mapped, kBytes);
+}
+
 // ---- one row, one head, window only, from given bytes ----
 
 Floats AttendWindow(const KernelTable& table, const Floats& q, RowFormat format,

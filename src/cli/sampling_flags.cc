@@ -1,0 +1,39 @@
+#include "cli/sampling_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "config/generation_config.h"
+
+namespace deepinfer {
+
+void AddSamplingFlags(CLI::App* command, SamplingFlags* f) {
+  command->add_option("--max-tokens", f->max_tokens, "Most tokens of an answer; 0: all that fit")
+      ->capture_default_str();
+  command->add_option("--temperature", f->temperature, "0 (greedy) to 2");
+  command->add_option("--top-p", f->top_p, "Keep the most probable tokens that sum to this");
+  command->add_option("--top-k", f->top_k, "Keep the most probable tokens; 0: all");
+  command->add_option("--min-p", f->min_p, "Keep tokens this probable, as a share of the best");
+  command->add_option("--seed", f->seed, "Makes the answer repeatable; without it, a random one");
+  command->add_option("--stop", f->stop, "Text that ends an answer (repeatable)")
+      ->allow_extra_args(false);
+  command->footer(
+      "Where --temperature, --top-p, --top-k or --min-p is not given, the model's "
+      "generation_config.json decides (do_sample false: temperature 0).");
+}
+
+Request MakeRequest(const SamplingFlags& flags, const std::string& model_dir) {
+  const GenerationConfig model = GenerationConfig::Load(model_dir + "/generation_config.json");
+  Request request;
+  SamplingParams& s = request.sampling;
+  s.temperature = flags.temperature.value_or(model.temperature.value_or(s.temperature));
+  s.top_p = flags.top_p.value_or(model.top_p.value_or(s.top_p));
+  s.top_k = flags.top_k.value_or(model.top_k.value_or(s.top_k));
+  s.min_p = flags.min_p.value_or(model.min_p.value_or(s.min_p));
+  s.repetition_penalty = model.repetition_penalty.value_or(s.repetition_penalty);
+  request.seed = flags.seed;
+  request.max_tokens = flags.max_tokens;
+  request.stop = flags.stop;
+  return request;
+}
+
+}  // namespace deepinfer

@@ -28,6 +28,7 @@ void StepContext::Linear(const char* name, const float* x, const WeightView& w, 
   if (num.halved_fp8_weights && w.dtype == DType::kFp8Tile32) a.decode = WeightDecode::kHalvedFp8;
   if (num.mixer_bf16 && w.dtype == DType::kF32) a.decode = WeightDecode::kNarrowedF32;
   a.round = num.bf16 && !o.exact;
+  a.bf16_inputs = num.bf16;  // every op that feeds a product rounds to bf16 then
   a.scratch = scratch;
   a.scratch_stride = scratch_stride;
   b.Add(name, k.linear, a);
@@ -111,13 +112,16 @@ void AddRopeTables(StepContext& s) {
 
 // Most floats a thread needs at once; see the scratch contracts in ops/.
 int64_t ScratchFloats(const ModelConfig& c) {
+  const int64_t mixer = c.hc_mult * c.hidden_size;  // fp32 weights: no bf16 product
   const int64_t widest =
-      std::max({c.hc_mult * c.hidden_size, c.num_attention_heads * c.head_dim / c.o_groups,
-                c.q_lora_rank, c.o_groups * c.o_lora_rank, c.moe_intermediate_size,
+      std::max({c.hidden_size, c.num_attention_heads * c.head_dim / c.o_groups, c.q_lora_rank,
+                c.o_groups * c.o_lora_rank, c.moe_intermediate_size,
                 c.engram_columns() * c.engram_head_dim});
   const int64_t select =
       IndexSelectScratchBytes(c.index_head_dim, c.index_topk, c.candidate_topk_blocks) / 4;
-  return (std::max({widest, select, AttentionScratchFloats(c.head_dim)}) + 15) / 16 * 16;
+  const int64_t floats =
+      std::max({mixer, LinearScratchFloats(widest), select, AttentionScratchFloats(c.head_dim)});
+  return (floats + 15) / 16 * 16;
 }
 
 void BookStepBuffers(StepContext& s) {

@@ -48,6 +48,7 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                      .decode = s.num.halved_fp8_weights ? WeightDecode::kHalvedFp8
                                                         : WeightDecode::kAsStored,
                      .round = s.num.bf16,
+                     .bf16_inputs = s.num.bf16,
                      .scratch = s.scratch,
                      .scratch_stride = s.scratch_stride});
 }
@@ -80,6 +81,7 @@ void AddMoe(const StepContext& s, int layer, const float* x, float* out) {
                    .hidden = static_cast<int32_t>(hidden),
                    .inter = static_cast<int32_t>(inter),
                    .round = s.num.bf16,
+                   .bf16_inputs = s.num.bf16,
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
   AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, act);

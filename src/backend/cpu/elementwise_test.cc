@@ -141,8 +141,9 @@ TEST(Add, EqualsTheReferenceAlsoInPlaceAndWithNan) {
   ForAllShapes([&](const KernelTable& table, int32_t rows, int32_t cols, bool round) {
     Floats a = random.Normals(int64_t{rows} * cols), b = random.Normals(int64_t{rows} * cols);
     if (rows > 2) {
-      a[0] = NAN, a[1] = INFINITY, a[2] = 0x1p-140f, b[2] = 0;
-      uint32_t bits = 0x7f800001;  // a NaN whose upper half alone would be an infinity
+      a[1] = INFINITY, a[2] = 0x1p-140f, b[2] = 0;
+      const uint32_t bits =
+          0x7fffffff;  // a NaN that a carry out of the mantissa would turn into -0
       std::memcpy(&b[0], &bits, 4);
     }
     Floats expected(a.size());

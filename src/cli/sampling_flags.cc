@@ -1,10 +1,22 @@
 #include "cli/sampling_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "config/generation_config.h"
 
 namespace deepinfer {
+namespace {
+
+// CLI11 would wrap a negative number and cut one that is too large.
+std::string CheckSeed(const std::string& text) {
+  uint64_t seed;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return "expected an integer from 0 to 18446744073709551615, found " + text;
+}
+
+}  // namespace
 
 void AddSamplingFlags(CLI::App* command, SamplingFlags* f) {
   command->add_option("--max-tokens", f->max_tokens, "Most tokens of an answer; 0: all that fit")
@@ -13,7 +25,8 @@ void AddSamplingFlags(CLI::App* command, SamplingFlags* f) {
   command->add_option("--top-p", f->top_p, "Keep the most probable tokens that sum to this");
   command->add_option("--top-k", f->top_k, "Keep the most probable tokens; 0: all");
   command->add_option("--min-p", f->min_p, "Keep tokens this probable, as a share of the best");
-  command->add_option("--seed", f->seed, "Makes the answer repeatable; without it, a random one");
+  command->add_option("--seed", f->seed, "Makes the answer repeatable; without it, a random one")
+      ->check(CheckSeed);
   command->add_option("--stop", f->stop, "Text that ends an answer (repeatable)")
       ->allow_extra_args(false);
   command->footer(

@@ -38,6 +38,7 @@ class Report {
     int64_t arrays = 0;
     Distance worst = {0, 0};  // greatest in relation to its limit
     std::string where;        // of the worst
+    EqualityTally together;   // rounded modes, ValueKind::kOther
   };
   // All integer arrays of one quantity. Rounded modes report router choices and selections only.
   struct Choices {

@@ -112,6 +112,17 @@ TEST(ReportTest, RelativeLimitOfTheWholeModel) {
   EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("m.release.p logits")));
 }
 
+TEST(ReportTest, OtherValuesOfRoundedModesAreCountedTogether) {
+  Example e("release");
+  e.set.arrays["layers.1.attn_in"] = e.engine.arrays["layers.1.attn_in"] =
+      Floats({2, 2}, {1, 1, 1, 1});
+  // One difference d among 8 values of size 1 gives d / 2.83, the limit is 0.35.
+  e.engine.arrays["layers.1.attn_in"].values[0] += 0.98f;
+  EXPECT_THAT(e.Mismatches(), IsEmpty());
+  e.engine.arrays["layers.1.attn_in"].values[0] += 0.02f;
+  EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("worst in m.release.p layers.1.attn_in")));
+}
+
 TEST(ReportTest, SelectionsMayDifferAtNearTiesOnly) {
   Example e("fp32");
   e.engine.arrays["layers.0.selected"].ints = {0, -1, 0, 2};  // gap 5e-5

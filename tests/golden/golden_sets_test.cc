@@ -1,0 +1,112 @@
+// Every golden set must be met on every path through the program. The scalar level computes the
+// same bits for every chunk and thread count (same_bits_test), so it runs on two paths only here;
+// scripts/golden.sh runs the full product.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backend/cpu/select.h"
+#include "verify/verify.h"
+
+namespace deepinfer {
+namespace {
+
+const std::string kData = std::string(DI_SOURCE_DIR) + "/build/testdata";
+
+struct Path {
+  int64_t chunk, threads;
+};
+
+std::vector<Path> PathsOf(const std::string& isa) {
+#ifdef DI_SANITIZED
+  return {{isa == "generic" ? 0 : 7, 2}};  // ten times slower
+#else
+  if (isa == "generic") return {{0, 1}, {7, 2}};
+  std::vector<Path> paths;
+  for (int64_t chunk : {1, 3, 7, 64, 0}) {
+    for (int64_t threads : {1, 2}) paths.push_back({chunk, threads});
+  }
+  return paths;
+#endif
+}
+
+struct Case {
+  std::string checkpoint, numerics;
+};
+
+class GoldenSetsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GoldenSetsTest, HoldOnEveryPath) {
+  for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
+    for (const auto& [chunk, threads] : PathsOf(isa)) {
+      VerifyOptions options;
+      options.engine.model = kData + "/checkpoints/" + GetParam().checkpoint;
+      options.engine.numerics = GetParam().numerics;
+      options.engine.isa = isa;
+      options.engine.threads = threads;
+      options.golden_dir = kData + "/golden";
+      options.chunk = chunk;
+      const Report report = Verify(options);
+      EXPECT_GE(report.sets(), 3);
+      EXPECT_THAT(report.mismatches(), ::testing::IsEmpty())
+          << isa << ", chunk " << chunk << ", threads " << threads << "\n"
+          << report.Text();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenSetsTest,
+                         ::testing::Values(Case{"tiny", "fp32"}, Case{"tiny", "release"},
+                                           Case{"tiny", "trn2"}, Case{"tiny-odd", "fp32"},
+                                           Case{"tiny-odd", "release"}, Case{"tiny-odd", "trn2"},
+                                           Case{"tiny-window", "fp32"},
+                                           Case{"tiny-window", "release"}),
+                         [](const auto& test) {
+                           std::string name = test.param.checkpoint + "_" + test.param.numerics;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+ExecutorOptions TinyInFp32() {
+  return {.engine = {.model = kData + "/checkpoints/tiny",
+                     .max_model_len = 64,
+                     .max_num_batched_tokens = 64,
+                     .max_num_seqs = 1,
+                     .threads = 1,
+                     .numerics = "fp32"},
+          .all_logits = true,
+          .progress = {}};
+}
+
+// The checks find an engine that rounds less than the golden sets: every fed layer shows it.
+TEST(GoldenChecksTest, FindMissingRoundings) {
+  Executor executor(TinyInFp32());
+  const GoldenSet set =
+      LoadGoldenSet(kData + "/golden", "tiny", "release", "window", executor.config().vocab_size);
+  Report report("release");
+  report.CheckLayers(set, ReplayLayers(executor, set, 0));
+  report.Finish();
+  for (int layer = 0; layer < 10; ++layer) {
+    EXPECT_THAT(
+        report.mismatches(),
+        ::testing::Contains(::testing::HasSubstr("fed layer " + std::to_string(layer) + ": ")));
+  }
+}
+
+// A layer computes from the set's streams, not from what the layer before made. Layer 3 of `tiny`
+// writes no cache that others read.
+TEST(GoldenChecksTest, LayersAreFedFromTheSet) {
+  Executor executor(TinyInFp32());
+  GoldenSet set =
+      LoadGoldenSet(kData + "/golden", "tiny", "fp32", "window", executor.config().vocab_size);
+  const Replayed exact = ReplayLayers(executor, set, 5);
+  for (float& v : set.arrays["streams.3"].values) v *= 2;
+  const Replayed changed = ReplayLayers(executor, set, 5);
+  EXPECT_EQ(exact.arrays.at("streams.3").values, changed.arrays.at("streams.3").values);
+  EXPECT_NE(exact.arrays.at("streams.4").values, changed.arrays.at("streams.4").values);
+  EXPECT_EQ(exact.arrays.at("streams.5").values, changed.arrays.at("streams.5").values);
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,4 +1,6 @@
 """deepinfer chat, over a pipe and on a terminal; and every command with its defaults."""
+import re
+
 import pytest
 
 from program import DEMO, Terminal, assert_fails, run
@@ -53,7 +55,7 @@ def test_system():
 
 def test_effort():
     def answer(*args):
-        return run("chat", "--model", DEMO, "--temperature", 2, "--top-p", 1, "--seed", 1, *args,
+        return run("chat", "--model", DEMO, "--temperature", 2, "--top-p", 1, "--seed", 1, "--max-tokens", 60, *args,
                    input=SKY).stdout
 
     assert answer("--effort", "low") != answer("--effort", "max")  # another prompt, another draw
@@ -91,6 +93,22 @@ def test_ctrl_c_ends_the_answer_and_then_the_program():
     at = terminal.wait_for("> ", at)
     terminal.send("\x03")
     assert terminal.exit_status() == 130
+
+
+def test_the_next_turn_computes_only_what_is_new():
+    terminal = Terminal("chat", "--model", DEMO, "--threads", 1, "--no-thinking", *GREEDY, "--max-tokens", 8,
+                        "--max-num-batched-tokens", 16)
+    at = terminal.wait_for("> ")
+    terminal.send("and the king said " * 10 + "\n")
+    at = terminal.wait_for(r"prompt 16/\d+ tokens", at)
+    at = terminal.wait_for("\n> ", at)
+    terminal.send("What colour is the sky? " * 5 + "\n")
+    at = terminal.wait_for(r"prompt (\d+)/\d+ tokens", at)
+    done, total = re.findall(r"prompt (\d+)/(\d+) tokens", terminal.seen[:at])[-1]
+    assert int(done) > 40 and int(total) > 60  # the first step begins behind the first turn
+    terminal.wait_for("\n> ", at)
+    terminal.send("/exit\n")
+    assert terminal.exit_status() == 0
 
 
 def test_ctrl_d_and_exit_end_the_program():

@@ -1,5 +1,5 @@
 // Which experts a step uses, and whether they are sound. Included inside namespace
-// deepinfer::cpu::<isa>, after weights.inc.h.
+// deepinfer::cpu::<isa>, after the instruction set's weights_*.inc.h.
 
 // A counting sort: begin[] first holds the number of pairs of every expert, then where the next
 // pair of it goes.

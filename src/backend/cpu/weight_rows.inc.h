@@ -1,5 +1,5 @@
 // Rows of checkpoint weights as floats, and how many bytes they are. Included inside namespace
-// deepinfer::cpu::<isa>, after row_codec.inc.h and the instruction set's weights.inc.h.
+// deepinfer::cpu::<isa>, after row_codec.inc.h and the instruction set's weights_*.inc.h.
 
 // The scale of column c, a multiple of 32, of a row of a quantised weight.
 static inline const uint8_t* ScalesAt(const WeightView& w, int64_t row, int64_t c) {

@@ -1,8 +1,17 @@
 // The kernels of this instruction set: the products with bf16 tiles. Everything else, and products
-// that tiles cannot do exactly, stays with AVX-512.
+// that tiles cannot do exactly, stays with AVX-512, which every CPU with tiles has.
 #pragma once
 
-#include "backend/cpu/avx512/kernels.h"
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "ops/kernel_table.h"
+
+namespace deepinfer::cpu::avx512 {
+#include "backend/cpu/kernels.inc.h"
+}  // namespace deepinfer::cpu::avx512
 
 namespace deepinfer::cpu::amx {
 

@@ -5,7 +5,7 @@ namespace deepinfer::cpu::avx2 {
 // clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
-#include "backend/cpu/avx2/weights.inc.h"
+#include "backend/cpu/weights_avx2.inc.h"
 #include "backend/cpu/weight_rows.inc.h"
 #include "backend/cpu/matrix.inc.h"
 #include "backend/cpu/linear.inc.h"

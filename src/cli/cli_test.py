@@ -49,6 +49,20 @@ class Program(ProgramTest):
         self.assert_fails(run("inspect", "--model"), "--model")
         self.assert_fails(run("inspect", "--expect", RELEASED, "--scan"), "--scan")
 
+    def test_underscore_is_a_dash_in_names_only(self):
+        request = ("generate", "--model", DEMO, "--prompt", "x")
+        self.assert_fails(run(*request, "--max_num_seqs", "0"), "--max-num-seqs: expected an integer")
+        self.assert_fails(run(*request, "--max_num_seqs=0"), "--max-num-seqs: expected an integer")
+        self.assert_fails(run("inspect", "--model=/no_such_place"), "/no_such_place")
+        self.assert_fails(run("inspect", "--model", "--no_such"), "--no_such: expected a model directory")
+
+    def test_options_out_of_range_are_named(self):
+        for option, value in (("max-model-len", -1), ("max-num-batched-tokens", 0), ("max-num-seqs", 0),
+                              ("num-kv-blocks", -1), ("threads", -1), ("isa", "sse"), ("numerics", "int4"),
+                              ("reduce", "fast")):
+            self.assert_fails(run("generate", "--model", DEMO, "--prompt", "x", f"--{option}", value), f"--{option}: expected")
+            self.assert_fails(run("generate", "--model", DEMO, "--prompt", "x", f"--{option}"), f"--{option}")
+
     def test_environment(self):
         self.assertIn("1,545", run("inspect", env={"DEEPINFER_MODEL": str(DEMO)}).stdout)
         self.assert_fails(run("inspect", DEMO, env={"DEEPINFER_MODLE": "x"}), "DEEPINFER_MODLE", "DEEPINFER_MODEL")

@@ -46,20 +46,12 @@ int Run(int argc, char** argv) {
   CLI::App app("Inference for DeepSeek-V4.1-Flash", "deepinfer");
   app.set_version_flag("--version", "deepinfer " DI_VERSION);
   AddInspect(app);
-#ifdef DI_CLI_TEXT_COMMANDS
+  AddGenerate(app);
+  AddChat(app);
+  AddVerify(app);
   AddTokenize(app);
   AddDetokenize(app);
   AddRender(app);
-#endif
-#ifdef DI_CLI_GENERATE
-  AddGenerate(app);
-#endif
-#ifdef DI_CLI_CHAT
-  AddChat(app);
-#endif
-#ifdef DI_CLI_VERIFY
-  AddVerify(app);
-#endif
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back

@@ -78,8 +78,8 @@ std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c, const Tokenizer& toke
 
 int64_t ViewBytes(const WeightView& w) {
   if (w.data == nullptr) return 0;
-  const int64_t scale_rows = w.dtype == DType::kFp8Tile32 ? (w.rows + 31) / 32 : w.rows;
-  return w.rows * w.row_stride_bytes + (w.scale != nullptr ? scale_rows * w.scale_stride_bytes : 0);
+  return w.rows * w.row_stride_bytes +
+         (w.scale != nullptr ? ScaleRows(&w) * w.scale_stride_bytes : 0);
 }
 
 int64_t LayerBytes(const LayerWeights& w, const ModelConfig& c) {

@@ -27,8 +27,7 @@ class Binder {
   WeightView Dense(const std::string& name) {
     const WeightView w = checkpoint_.Get(name);
     if (w.scale == nullptr) return w;
-    const int64_t scale_rows = w.dtype == DType::kFp8Tile32 ? (w.rows + 31) / 32 : w.rows;
-    const uint8_t* end = w.scale + scale_rows * w.scale_stride_bytes;
+    const uint8_t* end = w.scale + ScaleRows(&w) * w.scale_stride_bytes;
     const uint8_t* bad = std::find(w.scale, end, uint8_t{255});
     if (bad != end) {
       throw Error(Code::kCorrupt,

@@ -24,6 +24,11 @@ struct Work {
 template <class Args>
 using KernelOf = void (*)(const Args& args, Work work);
 
+// Rows of scales a view covers: a tile of scales covers 32 rows of weights.
+static inline int64_t ScaleRows(const WeightView* w) {
+  return w->dtype == DType::kFp8Tile32 ? (w->rows + w->scale_row0 + 31) / 32 : w->rows;
+}
+
 // A half-open range of work items.
 struct Span {
   int64_t begin, end;

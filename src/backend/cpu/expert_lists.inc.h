@@ -36,7 +36,7 @@ void GroupPairs(const GroupPairsArgs& a, Work work) {
 // Does a scale of the tensor mean NaN? Weights without scales have none.
 static bool HasNanScale(const WeightView& w) {
   if (w.scale == nullptr) return false;
-  const int64_t rows = w.dtype == DType::kFp8Tile32 ? (w.rows + w.scale_row0 + 31) / 32 : w.rows;
+  const int64_t rows = ScaleRows(&w);
   for (int64_t r = 0; r < rows; ++r) {
     if (HasByte255(w.scale + r * w.scale_stride_bytes, w.cols / 32)) return true;
   }

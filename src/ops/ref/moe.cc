@@ -64,7 +64,7 @@ void CheckExperts(const CheckExpertsArgs& a, Work w) {
     bool sound = true;
     for (int v = 0; v < 3; ++v) {
       const uint8_t* scale = views[v]->scale;
-      const int64_t bytes = views[v]->rows * views[v]->scale_stride_bytes;
+      const int64_t bytes = ScaleRows(views[v]) * views[v]->scale_stride_bytes;
       if (std::find(scale, scale + bytes, uint8_t{255}) == scale + bytes) continue;
       ReportFault(a.fault, Fault::kExpertScaleNan, a.layer, int64_t{e} * 3 + v);
       sound = false;

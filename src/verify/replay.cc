@@ -65,6 +65,10 @@ std::string ProbeOf(std::string_view array) {
   return std::string(array);
 }
 
+std::string RowText(int64_t cols, bool is_float) {
+  return fmt::format("rows of {} {}", cols, is_float ? "floats" : "integers");
+}
+
 // Copies probe rows to the arrays of a set. Called between the phases of a step.
 class Collector {
  public:
@@ -74,7 +78,7 @@ class Collector {
       if (!wanted(name)) continue;
       const bool all =
           name.starts_with("all.") || name.starts_with("streams.") || name.starts_with("pre.");
-      Target& target = by_probe_.emplace(ProbeOf(name), Target{name, golden, {}, 0})->second;
+      Target& target = by_probe_.emplace(ProbeOf(name), Target{name, golden, {}, 0, {}})->second;
       if (!all) target.positions = set.kept_positions;
       for (int64_t p = 0; all && p < length; ++p) target.positions.push_back(p);
     }
@@ -91,11 +95,11 @@ class Collector {
   std::map<std::string, GoldenArray, std::less<>> Take(const GoldenSet& set) {
     std::map<std::string, GoldenArray, std::less<>> arrays;
     for (auto& [probe, target] : by_probe_) {
-      if (target.foreign_cols != 0) {
+      if (!target.computed_as.empty()) {
         throw Error(Code::kCorrupt,
-                    fmt::format("golden set {}: {}: expected {} columns as this "
-                                "model computes, found {}",
-                                set.Title(), target.name, target.foreign_cols, target.got.cols()));
+                    fmt::format("golden set {}: {}: expected {} as this model computes, found {}",
+                                set.Title(), target.name, target.computed_as,
+                                RowText(target.got.cols(), target.got.is_float)));
       }
       if (target.rows_seen == target.got.rows()) arrays.emplace(target.name, std::move(target.got));
     }
@@ -108,13 +112,14 @@ class Collector {
     GoldenArray got;  // begins as a copy of the golden array: it has the right shape and type
     std::vector<int64_t> positions;
     int64_t rows_seen = 0;
-    int64_t foreign_cols = 0;  // of the probe, when they are not those of the array
+    std::string computed_as;  // rows of the probe, when they are not those of the array
   };
 
   void Copy(const Probe& probe, int64_t first, Target* target) {
     const int64_t cols = target->got.cols();
-    if (cols != probe.cols || target->got.is_float != (probe.type == Probe::Type::kF32)) {
-      target->foreign_cols = probe.cols;
+    const bool is_float = probe.type == Probe::Type::kF32;
+    if (cols != probe.cols || target->got.is_float != is_float) {
+      target->computed_as = RowText(probe.cols, is_float);
       return;
     }
     const auto begin = std::lower_bound(target->positions.begin(), target->positions.end(), first);

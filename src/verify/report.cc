@@ -55,21 +55,18 @@ void Report::CheckFloats(const std::string& quantity, const std::string& where, 
 void Report::CheckRows(const GoldenSet& set, const std::string& name, const GoldenArray& want,
                        const GoldenArray& got) {
   const bool hashed = name.ends_with(".engram_rows");
-  const auto gaps = tolerance_.sharp ? GapsOf(set, name, want.rows()) : std::span<const float>();
-  int64_t differing = 0;
-  if (hashed) {
-    differing = DifferingRows(want.ints, got.ints, 1, {});
-  } else {
-    differing = DifferingRows(want.ints, got.ints, want.cols(), gaps);
-  }
+  const int64_t cols = hashed ? 1 : want.cols();  // one hashed row at a time, or a set of ids
+  const int64_t rows = static_cast<int64_t>(want.ints.size()) / cols;
+  const auto gaps =
+      tolerance_.sharp && !hashed ? GapsOf(set, name, rows) : std::span<const float>();
+  const int64_t differing = DifferingRows(want.ints, got.ints, cols, gaps);
   Choices& choices = choices_[QuantityOf(name)];
-  choices.rows += want.rows();
+  choices.rows += rows;
   choices.differing += differing;
   choices.required = hashed || tolerance_.sharp;
   if (choices.required && differing > 0) {
-    mismatches_.push_back(fmt::format("{} {}: {} of {} {} differ", set.Title(), name, differing,
-                                      hashed ? static_cast<int64_t>(want.ints.size()) : want.rows(),
-                                      hashed ? "table rows" : "rows"));
+    mismatches_.push_back(
+        fmt::format("{} {}: {} of {} rows differ", set.Title(), name, differing, rows));
   }
 }
 

@@ -133,15 +133,20 @@ struct QuantisedBlock {
   uint8_t scale_byte[2];
 };
 
-// max(floor, |x[0 ... n - 1]|); NaN is passed over. n: a multiple of the lanes.
+// max(floor, |x[0 ... n - 1]|), or NaN if a value is. n: a multiple of the lanes.
 static inline float LargestMagnitude(const float* x, int64_t n, float floor) {
-  Vec largest = Set(floor);
-  for (int64_t i = 0; i < n; i += kLanes) largest = Max(Abs(Load(x + i)), largest);
-  return Largest(largest);
+  Vec largest = Set(floor), nans = Zero();
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Vec value = Load(x + i);
+    largest = Max(Abs(value), largest);
+    nans = nans + Select(IsNan(value), Set(1.0f), Zero());
+  }
+  return Sum(nans) > 0 ? NAN : Largest(largest);
 }
 
-// The byte of 2^ceil(log2(x)), x a positive normal float.
+// The byte of 2^ceil(log2(x)), x a positive normal float or NaN.
 static inline uint8_t PowerOfTwoScale(float x) {
+  if (x != x) return 255;
   uint32_t bits;
   memcpy(&bits, &x, 4);
   const uint32_t byte = (bits >> 23) + ((bits & 0x7fffff) != 0 ? 1 : 0);
@@ -160,7 +165,7 @@ static inline void ChooseScales(RowFormat format, const float* x, float fp8_max,
   if (format == RowFormat::kFp4Block16) {
     for (int half = 0; half < 2; ++half) {
       const float amax = LargestMagnitude(x + 16 * half, 16, 6 * 0x1p-9f);
-      q->scale_byte[half] = EncodeScalarE4m3(amax / 6.0f < 448.0f ? amax / 6.0f : 448.0f);
+      q->scale_byte[half] = amax != amax ? 0x7f : EncodeScalarE4m3(amax / 6.0f);
       q->scale[half] = DecodeScalarE4m3(q->scale_byte[half]);
     }
     return;

@@ -21,9 +21,13 @@ float LoadF32(const uint8_t* p) {
 
 namespace {
 
+// NaN if a value is NaN.
 float LargestMagnitude(const float* x, int64_t n, float floor) {
   float largest = floor;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(x[i])) return x[i];
+    largest = std::max(largest, std::fabs(x[i]));
+  }
   return largest;
 }
 
@@ -38,6 +42,7 @@ float GetNibble(const uint8_t* codes, int64_t i) {
 }
 
 uint8_t PowerOfTwoScale(float amax_over_max) {
+  if (std::isnan(amax_over_max)) return 255;
   return static_cast<uint8_t>(std::clamp(CeilLog2(amax_over_max) + 127, 0, 254));
 }
 
@@ -64,7 +69,7 @@ void EncodeIndexFp4(const float* x, int64_t cols, uint8_t* row) {
 void EncodeKvFp4(const float* x, int64_t cols, uint8_t* row) {
   for (int64_t b = 0; b < cols / 16; ++b) {
     const float amax = LargestMagnitude(x + 16 * b, 16, 6.0f * 0x1p-9f);
-    const uint8_t scale = FloatToE4m3(std::min(amax / 6.0f, 448.0f));
+    const uint8_t scale = FloatToE4m3(amax / 6.0f);
     row[cols / 2 + b] = scale;
     for (int64_t i = 16 * b; i < 16 * b + 16; ++i) {
       SetNibble(row, i, FloatToE2m1(x[i] / E4m3ToFloat(scale)));

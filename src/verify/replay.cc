@@ -9,6 +9,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/formats.h"
+#include "config/numerics.h"
 
 namespace deepinfer {
 
@@ -69,10 +71,47 @@ std::string RowText(int64_t cols, bool is_float) {
   return fmt::format("rows of {} {}", cols, is_float ? "floats" : "integers");
 }
 
+// The means over the streams that the draft stages will tap, layer beside layer: draft_features.
+class TapMeans {
+ public:
+  explicit TapMeans(const Executor& executor)
+      : n_layers_(static_cast<int64_t>(executor.config().dspark_target_layer_ids.size())),
+        n_streams_(executor.config().hc_mult),
+        hidden_(executor.config().hidden_size),
+        round_(Numerics::Named(executor.options().numerics).bf16) {}
+
+  // The finished rows when this was the last tapped layer of the step.
+  std::optional<Probe> Add(const Probe& tap) {
+    const float* streams = static_cast<const float*>(tap.data);
+    rows_.resize(static_cast<size_t>(*tap.n_rows * n_layers_ * hidden_));
+    for (int64_t r = 0; r < *tap.n_rows; ++r) {
+      for (int64_t d = 0; d < hidden_; ++d) {
+        float sum = 0;
+        for (int64_t s = 0; s < n_streams_; ++s) sum += streams[(r * n_streams_ + s) * hidden_ + d];
+        const float mean = sum / static_cast<float>(n_streams_);
+        rows_[static_cast<size_t>((r * n_layers_ + seen_) * hidden_ + d)] =
+            round_ ? RoundBf16(mean) : mean;
+      }
+    }
+    seen_ = (seen_ + 1) % n_layers_;
+    if (seen_ != 0) return std::nullopt;
+    return Probe{tap.phase,    "draft_features", Probe::Type::kF32,
+                 rows_.data(), tap.n_rows,       n_layers_ * hidden_};
+  }
+
+ private:
+  const int64_t n_layers_, n_streams_, hidden_;
+  const bool round_;
+  int64_t seen_ = 0;
+  std::vector<float> rows_;
+};
+
 // Copies probe rows to the arrays of a set. Called between the phases of a step.
 class Collector {
  public:
-  Collector(const GoldenSet& set, const std::function<bool(std::string_view)>& wanted) {
+  Collector(const Executor& executor, const GoldenSet& set,
+            const std::function<bool(std::string_view)>& wanted)
+      : taps_(executor) {
     const int64_t length = static_cast<int64_t>(set.prompt.size());
     for (const auto& [name, golden] : set.arrays) {
       if (!wanted(name)) continue;
@@ -87,6 +126,9 @@ class Collector {
   // `first` is the position of the row 0 of the step.
   void Look(const Probe& probe, int64_t first) {
     if (probe.name.ends_with(".n_selected")) n_selected_ = static_cast<const int32_t*>(probe.data);
+    if (probe.name.ends_with(".tap")) {
+      if (const auto features = taps_.Add(probe)) Look(*features, first);
+    }
     const auto [begin, end] = by_probe_.equal_range(probe.name);
     for (auto it = begin; it != end; ++it) Copy(probe, first, &it->second);
   }
@@ -148,6 +190,7 @@ class Collector {
     }
   }
 
+  TapMeans taps_;
   std::multimap<std::string, Target, std::less<>> by_probe_;
   const int32_t* n_selected_ = nullptr;  // of the newest selection
 };
@@ -191,15 +234,13 @@ void DecodeGreedily(OpenSequence* sequence, const GoldenSet& set, std::vector<fl
 
 }  // namespace
 
-bool IsDraftArray(std::string_view array) {
-  return array == "draft_features" || array == "first_draft_logits";
-}
+bool IsDraftArray(std::string_view array) { return array == "first_draft_logits"; }
 
 Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk) {
   const int64_t length = static_cast<int64_t>(set.prompt.size());
   const int64_t vocab = executor.config().vocab_size;
   OpenSequence sequence(executor, length + static_cast<int64_t>(set.greedy.size()));
-  Collector collector(set, [](std::string_view array) {
+  Collector collector(executor, set, [](std::string_view array) {
     return !IsDraftArray(array) && array != "greedy_logits" && !array.ends_with("_gap");
   });
   Replayed out;
@@ -223,7 +264,7 @@ Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk) {
 Replayed ReplayLayers(Executor& executor, const GoldenSet& set, int64_t chunk) {
   const int64_t length = static_cast<int64_t>(set.prompt.size());
   OpenSequence sequence(executor, length);
-  Collector collector(set, [](std::string_view array) {
+  Collector collector(executor, set, [](std::string_view array) {
     return (array.starts_with("streams.") && array != "streams.0") || array.starts_with("pre.");
   });
   ForEachChunk(length, chunk, [&](int64_t first, int64_t end) {

@@ -210,7 +210,7 @@ std::string Report::Text() const {
           fmt::format("{:<16}{:>6.2f} %{:>12.2e}\n", layer, 100 * tally.share(), tally.relative());
     }
   }
-  text += "\nnot compared: draft stages (draft_features, first_draft, speculative)\n";
+  text += "\nnot compared: draft stages (first_draft, speculative)\n";
   constexpr size_t kMostShown = 50;
   for (size_t i = 0; i < std::min(mismatches_.size(), kMostShown); ++i)
     text += "mismatch: " + mismatches_[i] + "\n";

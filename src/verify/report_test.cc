@@ -41,7 +41,7 @@ struct Example {
     set.arrays["streams.0"] = Floats({2, 1, 2}, {1, 1, 1, 1});
     set.arrays["streams.1"] = Floats({2, 1, 2}, {1, 2, 3, 4});
     set.arrays["greedy_logits"] = Floats({2, 2}, {1, 2, 3, 4});
-    set.arrays["draft_features"] = Floats({2, 2}, {0, 0, 0, 0});
+    set.arrays["first_draft_logits"] = Floats({2, 2}, {0, 0, 0, 0});
     for (const auto& [name, array] : set.arrays) {
       if (!IsDraftArray(name) && name != "layers.0.index_gap") engine.arrays[name] = array;
     }

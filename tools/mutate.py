@@ -9,6 +9,7 @@ is a hole in the suite: it is printed as SURVIVED and the exit status is 1. Run 
 scripts/test.sh.
 """
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ BUILD = COPY / "build" / "release"
 # Test binaries, quickest first; the CTest names of the tests that can notice a wrong formula.
 TESTS = ["published_numbers_test", "engram_hash_test", "cpu_rows_test", "cpu_elementwise_test", "cpu_route_test",
          "cpu_attention_test", "cpu_index_select_test", "linear_test", "experts_test", "kv_pool_test",
-         "token_classes_test", "verify_golden_test"]
+         "golden_sets_test", "same_bits_test"]
 
 M = "src/model/"
 R = "src/ops/ref/"
@@ -67,8 +68,8 @@ MUTATIONS = [
     ("engram-doubles", "Engram products through double (B05)", M + "engram_hash.cc",
      "mixed % table.primes[column]", "static_cast<int64_t>(static_cast<double>(mixed)) % table.primes[column]"),
     ("engram-late", "Engram after the layer instead of before it", M + "forward.cc",
-     "    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);\n    AddBlock(s, layer);",
-     "    AddBlock(s, layer);\n    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);"),
+     "    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);\n    AddTapProbe(s, layer);\n    AddBlock(s, layer);",
+     "    AddTapProbe(s, layer);\n    AddBlock(s, layer);\n    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);"),
     ("engram-joint-norm", "Engram key norm left out", R + "elementwise.cc",
      "InverseRms(h, d_count, a.eps) * InverseRms(key, d_count, a.eps)", "InverseRms(h, d_count, a.eps)"),
     ("tap-after", "draft taps read after the layer", M + "forward.cc",
@@ -112,8 +113,11 @@ MUTATIONS = [
      "s.num.fp8_expert_inputs && false ? s.Quantised("),
     ("pool-softmax", "pooling by sigmoid of one score", R + "attention.cc", "e1 = std::exp(s1 - top)",
      "e1 = std::exp(s0 - top)"),
-    ("final-collapse", "final collapse with the first layer's one-hot mix", M + "forward.cc",
-     ".streams = s.streams,\n                       .pre = s.pre,", ".streams = s.streams,\n                       .pre = s.m.rope_plain,"),
+    ("final-collapse", "final collapse with stream 0 only", M + "forward.cc", '  s.b.Add("head.collapse", s.k.collapse,',
+     '  s.b.Add("mutant", s.k.embed, EmbedArgs{.n_rows = s.n_rows(), .ids = s.in->ids, .table = s.m.weights.embed,\n'
+     '          .streams = s.b.Temp<float>("mutant", s.rows() * 8 * hidden), .pre = s.pre,\n'
+     '          .n_streams = static_cast<int32_t>(s.c.hc_mult)});\n'
+     '  s.b.Add("head.collapse", s.k.collapse,'),
     ("rms-eps", "norm epsilon 1e-2", R + "elementwise.cc", "static_cast<float>(sum / static_cast<double>(n)) + eps",
      "static_cast<float>(sum / static_cast<double>(n)) + 1e-2f"),
     ("halves", "rotary pairs half-split instead of adjacent", R + "elementwise.cc",
@@ -126,7 +130,8 @@ MUTATIONS = [
 
 
 def run(command, **options):
-    return subprocess.run(command, cwd=COPY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    return subprocess.run(command, cwd=COPY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env={**os.environ, "GTEST_FAIL_FAST": "1"}, **options)
 
 
 def prepare():

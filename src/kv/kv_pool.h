@@ -2,15 +2,16 @@
 //
 // Layer-major: all rows of one cache of one layer are contiguous, so a kernel sees a pointer and a
 // stride.
-//   window      a ring per sequence slot and layer, slot = position mod ring; ring = window + most
-//   rows of one step, so
-//               a step never overwrites a row it still reads, and going back is only a smaller
-//               length
-//   compressed, index keys   pages of kBlockTokens tokens, one block table per sequence for all
-//   owners; rows beyond
-//               the length are invisible
-//   open groups raw fp32 rows (kv and score) of the newest tokens in a ring of 2 + most rows of one
-//   step
+//
+// window: a ring per sequence slot and layer, slot = position mod ring; ring = window + most rows
+// of one step, so a step never overwrites a row it still reads, and going back is only a smaller
+// length.
+//
+// compressed, index keys: pages of kBlockTokens tokens, one block table per sequence for all
+// owners; rows beyond the length are invisible.
+//
+// open groups: raw fp32 rows (kv and score) of the newest tokens in a ring of 2 + most rows of one
+// step.
 #pragma once
 
 #include <cstdint>

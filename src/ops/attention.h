@@ -19,8 +19,8 @@ struct PagedRows {
 
 // Pools the two raw rows of every group that a row of this step completes (ratio 2, spec 01
 // section 5.3):
-//   p[u, d] = softmax over the group's tokens u of score[u, d];  y[g, d] = sum_u p[u, d] * kv[u,
-//   d], rounded if `round`.
+//   p[u, d] = softmax over the group's tokens u of score[u, d]
+//   y[g, d] = sum_u p[u, d] * kv[u, d], rounded if `round`
 // The raw rows lie in a ring per sequence: token t of sequence slot q is row q * ring + t % ring.
 struct PoolArgs {
   const int32_t* n_groups;

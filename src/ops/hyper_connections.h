@@ -1,5 +1,5 @@
-// Hyper-connections with four residual streams, single-pass form (spec 01 section 4). S =
-// n_streams.
+// Hyper-connections over residual streams, single-pass form (spec 01 section 4). S = n_streams, at
+// most 8.
 #pragma once
 
 #include "ops/op.h"
@@ -9,10 +9,11 @@ namespace deepinfer {
 // From raw = fn . z (a linear with fp32 weights, z = the flattened streams) to the three mixes of
 // this sublayer:
 //   m = raw * 1 / sqrt(mean(z^2) + rms_eps)
-//   pre[k] = sigmoid(m[k] * scale[0] + base[k]) + hc_eps;   post[k] = 2 sigmoid(m[S + k] * scale[1]
-//   + base[S + k]) comb[j, k] = m[2S + jS + k] * scale[2] + base[2S + jS + k]; softmax over k, +
-//   hc_eps, then alternately columns and rows divided by (their sum + hc_eps): `iterations` column
-//   steps and iterations - 1 row steps, columns last.
+//   pre[k] = sigmoid(m[k] * scale[0] + base[k]) + hc_eps
+//   post[k] = 2 sigmoid(m[S + k] * scale[1] + base[S + k])
+//   comb[j, k] = m[2S + jS + k] * scale[2] + base[2S + jS + k]
+// comb then: softmax over k, + hc_eps, then alternately columns and rows divided by (their sum +
+// hc_eps): `iterations` column steps and iterations - 1 row steps, columns last.
 struct MixArgs {
   const int32_t* n_rows;
   const float* streams;  // [rows, S, hidden]

@@ -54,10 +54,11 @@ struct CheckExpertsArgs {
   Fault* fault;
 };
 
-// act[p] = Q( b( silu(min(b(g), limit)) * clamp(b(u), -limit, limit) * weight_p ) ),  g = w1 .
-// x[row_p], u = w3 . x[row_p] b rounds to bf16 if `round`, Q is the Q8 quantiser if fp8_max > 0.
-// limit 0 means no clamp. NaN stays NaN. Threads share every expert by output columns, in units
-// of 32.
+//   g = w1 . x[row_p]
+//   u = w3 . x[row_p]
+//   act[p] = Q( b( silu(min(b(g), limit)) * clamp(b(u), -limit, limit) * weight_p ) )
+// b rounds to bf16 if `round`, Q is the Q8 quantiser if fp8_max > 0. limit 0 means no clamp. NaN
+// stays NaN. Threads share every expert by output columns, in units of 32.
 struct GateUpArgs {
   ExpertPairs pairs;             // weights == nullptr: no routing weight (shared expert)
   const ExpertWeights* experts;  // indexed by expert id

@@ -33,10 +33,22 @@ static inline int64_t RowBytes(RowFormat format, int64_t cols) {
 
 // y = dequantised(quantised(x)), row by row. x == y allowed. kF32 is not a quantiser and is refused
 // by the builder.
-//   Q8  (kFp8Block32): amax = max(max|x|, 1e-4); scale = 2^ceil(log2(amax * fp32(1 / fp8_max)));
-//   code = e4m3(x / scale) Q4u (kFp4Block32): amax = max(max|x|, 6 * 2^-126); scale =
-//   2^ceil(log2(amax * fp32(1 / 6))); code = e2m1(x / scale) Q4e (kFp4Block16): amax = max(max|x|,
-//   6 * 2^-9); scale = e4m3(min(amax / 6, 448)); code = e2m1(x / scale)
+//
+//   Q8 (kFp8Block32):
+//     amax = max(max|x|, 1e-4)
+//     scale = 2^ceil(log2(amax * fp32(1 / fp8_max)))
+//     code = e4m3(x / scale)
+//
+//   Q4u (kFp4Block32):
+//     amax = max(max|x|, 6 * 2^-126)
+//     scale = 2^ceil(log2(amax * fp32(1 / 6)))
+//     code = e2m1(x / scale)
+//
+//   Q4e (kFp4Block16):
+//     amax = max(max|x|, 6 * 2^-9)
+//     scale = e4m3(min(amax / 6, 448))
+//     code = e2m1(x / scale)
+//
 // Codes round to nearest even and saturate. A block with a NaN gets a NaN scale (255; Q4e: 0x7f),
 // so that all its values are NaN; its codes are unspecified. Infinities saturate.
 struct QuantRowsArgs {

@@ -284,7 +284,7 @@ void ConfigReader::ReadExperts() {
 }
 
 void ConfigReader::ReadStreams() {
-  c_.hc_mult = text_.Int("hc_mult", 1, 16);
+  c_.hc_mult = text_.Int("hc_mult", 1, 8);  // expand holds so many on its stack
   c_.hc_sinkhorn_iters = text_.Int("hc_sinkhorn_iters", 1, 1000);
   c_.hc_eps = static_cast<float>(text_.Real("hc_eps", 0, 1));
 }

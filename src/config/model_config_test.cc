@@ -248,6 +248,7 @@ TEST(ModelConfig, WrongTextFieldIsNamed) {
       {"candidate_source_layer_id", 8},  // layer 14 selects in another cache
       {"candidate_topk_blocks", 64},     // 64 * 8 < 512 + 8
       {"hc_mult", 0},
+      {"hc_mult", 9},
       {"hc_sinkhorn_iters", 0},
       {"engram_layer_ids", json::array({14, 1})},
       {"engram_num_embeddings", json::array({384006168})},

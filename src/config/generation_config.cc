@@ -1,5 +1,7 @@
 #include "config/generation_config.h"
 
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -46,7 +48,8 @@ GenerationConfig GenerationConfig::Parse(std::string_view text, const std::strin
   number("min_p", &config.min_p);
   number("repetition_penalty", &config.repetition_penalty);
   if (const json value = Field(object, "top_k"); !value.is_null()) {
-    if (!value.is_number_integer()) throw WrongType(name, "top_k", "an integer", value);
+    const bool fits = value.is_number_integer() && std::abs(value.get<double>()) <= INT32_MAX;
+    if (!fits) throw WrongType(name, "top_k", "an integer", value);
     config.top_k = value.get<int>();
   }
   if (const json value = Field(object, "do_sample"); !value.is_null()) {

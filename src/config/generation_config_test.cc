@@ -41,6 +41,8 @@ TEST(GenerationConfigTest, WrongTypesAreNamed) {
   EXPECT_EQ(message(R"({"temperature": "hot"})"),
             "g.json: temperature: expected a number, found \"hot\"");
   EXPECT_EQ(message(R"({"top_k": 1.5})"), "g.json: top_k: expected an integer, found 1.5");
+  EXPECT_EQ(message(R"({"top_k": 4294967336})"),
+            "g.json: top_k: expected an integer, found 4294967336");
   EXPECT_EQ(message(R"({"do_sample": 1})"), "g.json: do_sample: expected true or false, found 1");
   EXPECT_EQ(message("[]"), "g.json: expected a JSON object");
 }

@@ -2,8 +2,23 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 namespace deepinfer {
+namespace {
+
+template <class T>
+std::string Check(const std::string& text, const char* expected) {
+  T value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return std::string("expected ") + expected + ", found \"" + text + "\"";
+}
+
+}  // namespace
+
+std::string CheckInteger(const std::string& text) { return Check<int64_t>(text, "an integer"); }
+std::string CheckReal(const std::string& text) { return Check<double>(text, "a number"); }
 
 std::vector<std::string> NormalizeArguments(const CLI::App& app, std::vector<std::string> args) {
   const CLI::App* command = &app;

@@ -14,4 +14,10 @@ namespace deepinfer {
 // stay as they are, also values that look like options, and so does everything behind `--`.
 std::vector<std::string> NormalizeArguments(const CLI::App& app, std::vector<std::string> args);
 
+// Checks for options that are numbers: "" when all of the text is one (a 64-bit integer, a real
+// number), else what was expected. On its own CLI11 reads no text as 0, " 5" and "0x10" as
+// integers, and cuts what is too large.
+std::string CheckInteger(const std::string& text);
+std::string CheckReal(const std::string& text);
+
 }  // namespace deepinfer

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "checkpoint/model_dir.h"
+#include "cli/arguments.h"
 
 namespace deepinfer {
 namespace {
@@ -36,18 +37,23 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
   command
       ->add_option("--max-model-len", o.max_model_len,
                    "Longest sequence in tokens; 0: what the model allows")
+      ->check(CheckInteger)
       ->capture_default_str();
   command
       ->add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Most tokens of one step")
+      ->check(CheckInteger)
       ->capture_default_str();
   command->add_option("--max-num-seqs", o.max_num_seqs, "Most sequences computed at once")
+      ->check(CheckInteger)
       ->capture_default_str();
   command
       ->add_option("--num-kv-blocks", o.num_kv_blocks,
                    "Cache blocks; 0: enough for the above, up to 4 GiB")
+      ->check(CheckInteger)
       ->capture_default_str();
   command
       ->add_option("--threads", o.threads, "Threads; 0: one per physical core (DEEPINFER_THREADS)")
+      ->check(CheckInteger)
       ->capture_default_str();
   command->add_option("--isa", o.isa, "auto, generic, avx2, avx512 or amx (DEEPINFER_ISA)")
       ->capture_default_str();

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "chat/json_value.h"
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -261,8 +262,10 @@ void AddGenerate(CLI::App& app) {
       ->allow_extra_args(false);
   AddSamplingFlags(command, &flags->sampling);
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on after the end-of-sentence token");
-  command->add_option("--logprobs", flags->logprobs,
-                      "Report log-probabilities and this many alternatives, 0 to 20 (with --json)");
+  command
+      ->add_option("--logprobs", flags->logprobs,
+                   "Report log-probabilities and this many alternatives, 0 to 20 (with --json)")
+      ->check(CheckInteger);
   command->add_flag("--json", flags->json, "Print one JSON object when all is done");
   command->callback([flags, engine, command] {
     if (flags->logprobs && !flags->json)

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
+#include "cli/arguments.h"
 #include "config/generation_config.h"
 
 namespace deepinfer {
@@ -20,11 +21,15 @@ std::string CheckSeed(const std::string& text) {
 
 void AddSamplingFlags(CLI::App* command, SamplingFlags* f) {
   command->add_option("--max-tokens", f->max_tokens, "Most tokens of an answer; 0: all that fit")
+      ->check(CheckInteger)
       ->capture_default_str();
-  command->add_option("--temperature", f->temperature, "0 (greedy) to 2");
-  command->add_option("--top-p", f->top_p, "Keep the most probable tokens that sum to this");
-  command->add_option("--top-k", f->top_k, "Keep the most probable tokens; 0: all");
-  command->add_option("--min-p", f->min_p, "Keep tokens this probable, as a share of the best");
+  command->add_option("--temperature", f->temperature, "0 (greedy) to 2")->check(CheckReal);
+  command->add_option("--top-p", f->top_p, "Keep the most probable tokens that sum to this")
+      ->check(CheckReal);
+  command->add_option("--top-k", f->top_k, "Keep the most probable tokens; 0: all")
+      ->check(CheckInteger);
+  command->add_option("--min-p", f->min_p, "Keep tokens this probable, as a share of the best")
+      ->check(CheckReal);
   command->add_option("--seed", f->seed, "Makes the answer repeatable; without it, a random one")
       ->check(CheckSeed);
   command->add_option("--stop", f->stop, "Text that ends an answer (repeatable)")

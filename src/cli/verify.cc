@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -19,10 +20,12 @@ void AddVerify(CLI::App& app) {
       "First part of the golden files' names; default: name of the model directory");
   command
       ->add_option("--chunk", options->chunk, "Most prompt tokens of one step; 0: the whole prompt")
+      ->check(CheckInteger)
       ->capture_default_str();
   command
       ->add_option("--threads", engine->threads,
                    "Threads; 0: one per physical core (DEEPINFER_THREADS)")
+      ->check(CheckInteger)
       ->capture_default_str();
   command->add_option("--isa", engine->isa, "auto, generic, avx2, avx512 or amx (DEEPINFER_ISA)")
       ->capture_default_str();

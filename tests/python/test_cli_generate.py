@@ -267,6 +267,11 @@ def test_underscores_are_dashes():
     ((*GENESIS, "--max-num-batched-tokens", 0), ("max-num-batched-tokens", "0")),
     ((*GENESIS, "--num-kv-blocks", -1), ("num-kv-blocks", "-1")),
     ((*GENESIS, "--threads", -1), ("threads", "-1")),
+    ((*GENESIS, "--max-tokens", ""), ("--max-tokens", "integer", '""')),
+    ((*GENESIS, "--max-tokens", 2**63), ("--max-tokens", "integer", str(2**63))),
+    ((*GENESIS, "--max-tokens", "0x10"), ("--max-tokens", "integer", "0x10")),
+    ((*GENESIS, "--temperature", ""), ("--temperature", "number", '""')),
+    ((*GENESIS, "--max-num-seqs", ""), ("--max-num-seqs", "integer", '""')),
     ((*GENESIS, "--frob"), ("--frob",)),
     ((*GENESIS, "stray"), ("stray",)),
 ])

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "chat/json_value.h"
+#include "checkpoint/safetensors.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -48,8 +49,9 @@ std::string ReadPromptFile(const std::string& name) {
 
 std::vector<TokenId> ReadPromptIds(const std::string& text) {
   const auto refuse = [&](const std::string& found) {
-    throw Error(Code::kInvalid,
-                "--prompt-ids: expected a list of token ids such as [0,17], found " + found);
+    throw Error(
+        Code::kInvalid,
+        "--prompt-ids: expected a list of token ids such as [0,17], found " + Printable(found));
   };
   const std::optional<JsonValue> list = TryParseJson(text);
   if (!list || !list->is_array()) refuse(text);
@@ -104,11 +106,13 @@ class Printer {
 
   void Add(size_t index, const Sequence& sequence, const Delta& delta) {
     if (json_) return;
+    const bool failed = delta.finish == FinishReason::kError;  // told on standard error
     if (streams_) {
       out_.Write(delta.text);
-      if (delta.finish) out_.Write("\n");
+      begun_ = begun_ || !delta.text.empty();
+      if (delta.finish && (begun_ || !failed)) out_.Write("\n");
       out_.Flush();
-    } else if (delta.finish) {
+    } else if (delta.finish && !failed) {
       PrintWhole(index, sequence);
     }
   }
@@ -134,7 +138,7 @@ class Printer {
   }
 
   Output out_;
-  bool streams_, json_;
+  bool streams_, json_, begun_ = false;
 };
 
 ordered_json LogprobsJson(const SequenceResult& result, const Tokenizer& tokenizer) {
@@ -194,11 +198,15 @@ bool Generate(Engine* engine, std::vector<Sequence>* sequences, Printer* printer
 }
 
 void ThrowFirstError(const std::vector<Sequence>& sequences) {
+  std::string sentence;
+  int64_t n_failed = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    if (sequences[i].result.finish == FinishReason::kError) {
-      throw Error(Code::kCorrupt, fmt::format("prompt {}: {}", i + 1, sequences[i].result.error));
-    }
+    if (sequences[i].result.finish != FinishReason::kError) continue;
+    if (++n_failed == 1) sentence = fmt::format("prompt {}: {}", i + 1, sequences[i].result.error);
   }
+  if (n_failed == 0) return;
+  if (n_failed > 1) sentence += fmt::format(" (and {} more prompts failed)", n_failed - 1);
+  throw Error(Code::kCorrupt, sentence);
 }
 
 void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,

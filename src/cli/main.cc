@@ -18,9 +18,13 @@ namespace {
 
 constexpr int kFailure = 2;
 
+// Names out of files may hold anything: one line, and nothing a terminal would obey. Never throws,
+// also when standard error takes nothing.
 int Fail(std::string sentence) {
-  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
-  fmt::print(stderr, "deepinfer: {}\n", sentence);
+  for (char& c : sentence) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = c == '\n' ? ' ' : '?';
+  }
+  std::fputs(("deepinfer: " + sentence + "\n").c_str(), stderr);
   return kFailure;
 }
 

@@ -272,6 +272,8 @@ def test_underscores_are_dashes():
     ((*GENESIS, "--max-tokens", "0x10"), ("--max-tokens", "integer", "0x10")),
     ((*GENESIS, "--temperature", ""), ("--temperature", "number", '""')),
     ((*GENESIS, "--max-num-seqs", ""), ("--max-num-seqs", "integer", '""')),
+    (("--prompt-ids", "[" * 5000), ("--prompt-ids", "[[...")),
+    (("--prompt-ids", "\x1b[2J"), ("--prompt-ids", "found ?[2J")),
     ((*GENESIS, "--frob"), ("--frob",)),
     ((*GENESIS, "stray"), ("stray",)),
 ])
@@ -289,6 +291,25 @@ def test_bad_models(tmp_path):
     assert_fails(run("generate", "--model", model, *GENESIS), shard.name)
 
 
+def fill(model, tensor, byte):
+    """Overwrites a tensor of a copied model."""
+    shard = model / json.loads((model / "model.safetensors.index.json").read_text())["weight_map"][tensor]
+    with open(shard, "r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        begin, end = json.loads(file.read(size))[tensor]["data_offsets"]
+        file.seek(8 + size + begin)
+        file.write(bytes([byte]) * (end - begin))
+
+
+def test_bad_bytes_met_in_a_step_leave_no_output(tmp_path):
+    model = copy_model(tmp_path)
+    fill(model, "layers.4.engram.embed.scale", 255)
+    for flags in ((), ("--json",)):
+        assert_fails(run("generate", "--model", model, *GENESIS, *flags), "prompt 1", "layers.4.engram.embed.scale")
+    assert_fails(run("generate", "--model", model, *GENESIS, *FRANCE, "--prompt", "a"), "prompt 1",
+                 "layers.4.engram.embed.scale", "(and 2 more prompts failed)")
+
+
 def test_unknown_variables_of_the_environment():
     assert_fails(run("generate", "--model", DEMO, *GENESIS, env={"DEEPINFER_MODLE": "x"}), "DEEPINFER_MODLE")
     assert ids(*GENESIS, *GREEDY, "--max-tokens", 2, env={"DEEPINFER_ISA": "generic"}) == [14, 279]
@@ -302,6 +323,13 @@ def test_output_that_cannot_be_written(redirect, flags):
     command = f"'{PROGRAM}' generate --model '{DEMO}' --prompt Hello --max-tokens 3 {flags} {redirect}"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment(), check=False)
     assert_fails(result, "standard output")
+
+
+def test_standard_error_that_takes_nothing():
+    for flags in ("--frob", f"--model '{DEMO}' --prompt Hello --max-tokens 2"):
+        result = subprocess.run(["bash", "-c", f"'{PROGRAM}' generate {flags} 2>/dev/full"], capture_output=True,
+                                env=environment(), check=False)
+        assert result.returncode == 2
 
 
 def test_a_reader_that_goes_away():

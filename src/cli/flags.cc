@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "checkpoint/model_dir.h"
+#include "checkpoint/safetensors.h"
 #include "cli/arguments.h"
 
 namespace deepinfer {
@@ -64,14 +65,17 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
   return options;
 }
 
+void WarnUnused(std::span<const std::string> tensors, const std::string& dir) {
+  if (tensors.empty()) return;
+  fmt::print(stderr, "deepinfer: warning: {} tensors of {} are not used, the first is {}\n",
+             tensors.size(), dir, Printable(tensors.front()));
+}
+
 OpenedModel OpenModel(const std::string& model) {
   std::string dir = ResolveModelDir(model, HubCacheDir());
   ModelConfig config = ModelConfig::Load(dir + "/config.json");
   Checkpoint checkpoint = Checkpoint::Open(dir, config);
-  if (!checkpoint.unused().empty()) {
-    fmt::print(stderr, "deepinfer: warning: {} tensors of {} are not used, the first is {}\n",
-               checkpoint.unused().size(), dir, checkpoint.unused().front());
-  }
+  WarnUnused(checkpoint.unused(), dir);
   return {std::move(dir), std::move(config), std::move(checkpoint)};
 }
 

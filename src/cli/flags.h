@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -27,8 +28,11 @@ struct OpenedModel {
   Checkpoint checkpoint;
 };
 
-// Resolves `model` (a directory or a hub name), reads its config and opens its checkpoint. Tensors
-// the config does not use are reported in one warning line on standard error.
+// One warning line on standard error about tensors of `dir` that the config does not use, if any.
+void WarnUnused(std::span<const std::string> tensors, const std::string& dir);
+
+// Resolves `model` (a directory or a hub name), reads its config and opens its checkpoint, with
+// the warning above.
 OpenedModel OpenModel(const std::string& model);
 
 }  // namespace deepinfer

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "checkpoint/model_dir.h"
+#include "checkpoint/safetensors.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -144,7 +145,7 @@ void InspectModel(const std::string& name, bool scan, bool as_json) {
         checkpoint.shards().size(), model.dir, Grouped(inventory.total.tensors),
         Grouped(inventory.total.bytes)));
     for (const std::string& tensor : checkpoint.unused())
-      out.Write(fmt::format("unused {}\n", tensor));
+      out.Write(fmt::format("unused {}\n", Printable(tensor)));
     for (const ScanFinding& f : findings) out.Write(f.Sentence() + "\n");
     if (scan && findings.empty())
       out.Write(fmt::format("all {} bytes read: every value is finite\n",

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cli/flags.h"
 
 namespace deepinfer {
 namespace {
@@ -54,7 +55,10 @@ std::unique_ptr<Executor> LoadModel(const EngineOptions& options) {
   executor_options.progress = [&status](std::string_view what) {
     status.Show(fmt::format("loading: {}", what));
   };
-  return std::make_unique<Executor>(executor_options);
+  auto executor = std::make_unique<Executor>(executor_options);
+  status.Clear();
+  WarnUnused(executor->unused_tensors(), executor->model_dir());
+  return executor;
 }
 
 void ShowPrompt(const Engine& engine, RequestId id, int64_t prompt_tokens, StatusLine* status) {

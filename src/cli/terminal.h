@@ -33,7 +33,7 @@ class StatusLine {
   size_t width_ = 0;  // of what is shown
 };
 
-// Loads a model, saying on the terminal what is being done.
+// Loads a model, saying on the terminal what is being done; warns of tensors that are not used.
 std::unique_ptr<Executor> LoadModel(const EngineOptions& options);
 
 // Progress of a prompt that takes more than one step: "prompt 1024/8192 tokens".

@@ -253,6 +253,7 @@ Executor::~Executor() = default;
 const ModelConfig& Executor::config() const { return impl_->config; }
 const Tokenizer& Executor::tokenizer() const { return impl_->tokenizer; }
 const std::string& Executor::model_dir() const { return impl_->dir; }
+std::span<const std::string> Executor::unused_tensors() const { return impl_->checkpoint.unused(); }
 KvPool& Executor::kv() { return impl_->kv; }
 const EngineOptions& Executor::options() const { return impl_->options; }
 int64_t Executor::PlannedBytes(const std::string& prefix) const {

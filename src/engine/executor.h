@@ -39,6 +39,7 @@ class Executor {
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;
   const std::string& model_dir() const;
+  std::span<const std::string> unused_tensors() const;  // stored, but not part of the model
   KvPool& kv();
   // Resolved options: max_model_len, max_num_batched_tokens, num_kv_blocks and threads are never 0,
   // isa is the level used.

@@ -310,6 +310,18 @@ def test_bad_bytes_met_in_a_step_leave_no_output(tmp_path):
                  "layers.4.engram.embed.scale", "(and 2 more prompts failed)")
 
 
+def test_unused_tensor_is_a_warning(tmp_path):
+    model = copy_model(tmp_path)
+    header = b'{"old\\u001b[2J":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    (model / "extra.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    index = json.loads((model / "model.safetensors.index.json").read_text())
+    index["weight_map"]["old\x1b[2J"] = "extra.safetensors"
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    result = run("generate", "--model", model, *GENESIS, *GREEDY, "--max-tokens", 1)
+    assert (result.returncode, result.stdout) == (0, ",\n")
+    assert result.stderr.startswith(f"deepinfer: warning: 1 tensors of {model} are not used, the first is old?[2J\n")
+
+
 def test_unknown_variables_of_the_environment():
     assert_fails(run("generate", "--model", DEMO, *GENESIS, env={"DEEPINFER_MODLE": "x"}), "DEEPINFER_MODLE")
     assert ids(*GENESIS, *GREEDY, "--max-tokens", 2, env={"DEEPINFER_ISA": "generic"}) == [14, 279]

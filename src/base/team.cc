@@ -1,12 +1,16 @@
 #include "base/team.h"
 
+#include <fmt/core.h>
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <system_error>
+
 #include "base/check.h"
+#include "base/error.h"
 
 namespace deepinfer {
 
@@ -43,10 +47,18 @@ Team::Team(int threads) : size_(threads) {
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   spins_ = known && CPU_COUNT(&allowed) < threads ? 0 : kSpins;
-  for (int tid = 1; tid < threads; ++tid) threads_.emplace_back(&Team::Loop, this, tid);
+  try {
+    for (int tid = 1; tid < threads; ++tid) threads_.emplace_back(&Team::Loop, this, tid);
+  } catch (const std::system_error& e) {
+    Stop();
+    throw Error(Code::kIo, fmt::format("threads: expected to start {}, found room for {}: {}",
+                                       threads, threads_.size() + 1, e.code().message()));
+  }
 }
 
-Team::~Team() {
+Team::~Team() { Stop(); }
+
+void Team::Stop() {
   stop_ = true;
   start_.Open();
   for (std::thread& t : threads_) t.join();

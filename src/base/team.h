@@ -12,6 +12,7 @@ namespace deepinfer {
 // does not enter the kernel. The caller of Run is thread 0.
 class Team {
  public:
+  // Throws Error(kIo) when the system refuses a thread.
   explicit Team(int threads);
   ~Team();
   Team(const Team&) = delete;
@@ -40,6 +41,7 @@ class Team {
   };
 
   void Loop(int tid);
+  void Stop();
 
   const int size_;
   int spins_;

@@ -344,6 +344,12 @@ def test_standard_error_that_takes_nothing():
         assert result.returncode == 2
 
 
+def test_threads_that_cannot_be_started():
+    command = f"ulimit -v 1000000; '{PROGRAM}' generate --model '{DEMO}' --prompt Hello --threads 1024"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment(), check=False)
+    assert_fails(result, "threads: expected to start 1024, found room for")
+
+
 def test_a_reader_that_goes_away():
     process = start("generate", "--model", DEMO, *GENESIS, "--max-tokens", 0, "--ignore-eos", stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE, text=True)

@@ -209,6 +209,16 @@ void ThrowFirstError(const std::vector<Sequence>& sequences) {
   throw Error(Code::kCorrupt, sentence);
 }
 
+// 0 and a warning when it cannot be measured: the answer is there.
+double ReadBandwidth(int64_t threads) {
+  try {
+    return MeasureReadBandwidth(static_cast<int>(threads));
+  } catch (const Error& e) {
+    fmt::print(stderr, "deepinfer: warning: {}\n", e.what());
+    return 0;
+  }
+}
+
 void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
                  const std::vector<Prompt>& prompts) {
   const std::unique_ptr<Executor> executor = LoadModel(options);
@@ -244,10 +254,8 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
   if (flags.json) return;
   // Sequences computed together share their reads, so the share is told for one alone.
   const bool alone = sequences.size() == 1 && timing.tpot_s;
-  fmt::print(
-      stderr, "{}\n",
-      TimingLine(timing, alone ? bytes : 0,
-                 alone ? MeasureReadBandwidth(static_cast<int>(executor->options().threads)) : 0));
+  const double bandwidth = alone ? ReadBandwidth(executor->options().threads) : 0;
+  fmt::print(stderr, "{}\n", TimingLine(timing, bandwidth > 0 ? bytes : 0, bandwidth));
 }
 
 }  // namespace

@@ -344,6 +344,15 @@ def test_standard_error_that_takes_nothing():
         assert result.returncode == 2
 
 
+def test_no_memory_to_measure_the_read_bandwidth():
+    command = (f"ulimit -v 60000; '{PROGRAM}' generate --model '{DEMO}' --prompt 'In the beginning' --temperature 0 "
+               "--max-tokens 2 --threads 1")
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment(), check=False)
+    assert (result.returncode, result.stdout) == (0, ", and\n")
+    assert re.fullmatch(r"deepinfer: warning: buffer to measure read bandwidth: .*\n4 prompt tokens, .* \(2 tokens\)\n",
+                        result.stderr)
+
+
 def test_threads_that_cannot_be_started():
     command = f"ulimit -v 1000000; '{PROGRAM}' generate --model '{DEMO}' --prompt Hello --threads 1024"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment(), check=False)

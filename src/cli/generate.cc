@@ -2,10 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,6 +10,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
@@ -38,14 +35,6 @@ struct Prompt {
   std::string text;
   std::vector<TokenId> ids;
 };
-
-std::string ReadPromptFile(const std::string& name) {
-  if (name == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(name, std::ios::binary);
-  if (!file || std::filesystem::is_directory(name))
-    throw Error(Code::kNotFound, "--prompt-file: " + name + " cannot be read");
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 std::vector<TokenId> ReadPromptIds(const std::string& text) {
   const auto refuse = [&](const std::string& found) {
@@ -73,7 +62,7 @@ std::vector<Prompt> ReadPrompts(const CLI::App& command, const GenerateFlags& fl
     if (option->check_name("--prompt")) {
       prompts.push_back({flags.prompts[n_texts++], {}});
     } else if (option->check_name("--prompt-file")) {
-      prompts.push_back({ReadPromptFile(flags.prompt_files[n_files++]), {}});
+      prompts.push_back({ReadInput("--prompt-file", flags.prompt_files[n_files++]), {}});
     } else if (option->check_name("--prompt-ids")) {
       prompts.push_back({"", ReadPromptIds(flags.prompt_ids[n_ids++])});
     }

@@ -3,17 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "chat/render.h"
 #include "checkpoint/model_dir.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "config/model_config.h"
 #include "tokenizer/tokenizer.h"
@@ -45,26 +44,9 @@ Tokenizer LoadTokenizer(const std::string& model) {
   return tokenizer;
 }
 
-// A place to read text from: a file, or standard input when the name is "-".
-class Input {
- public:
-  explicit Input(const std::string& name) {
-    if (name == "-") return;
-    file_.open(name, std::ios::binary);
-    if (!file_ || std::filesystem::is_directory(name))
-      throw Error(Code::kNotFound, name + ": cannot be read");
-    stream_ = &file_;
-  }
-  std::istream& stream() { return *stream_; }
-
- private:
-  std::ifstream file_;
-  std::istream* stream_ = &std::cin;
-};
-
 std::string ReadArgument(const std::string& argument) {
   if (argument != "-") return argument;
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  return ReadInput("text", argument);
 }
 
 std::vector<TokenId> ReadIds(const JsonValue& list) {
@@ -94,8 +76,8 @@ void Answer(const TextFlags& flags, const FromText& from_text, const FromLine& f
     out.Flush();
     return;
   }
-  Input input(flags.jsonl);
-  for (std::string line; std::getline(input.stream(), line);) {
+  std::istringstream lines(ReadInput("--jsonl", flags.jsonl));
+  for (std::string line; std::getline(lines, line);) {
     ordered_json answer;
     try {
       answer = from_line(ParseJson(line, "line"));

@@ -249,6 +249,8 @@ def test_underscores_are_dashes():
     (("--prompt-ids", "[1"), ("--prompt-ids", "[1")),
     (("--prompt-file", "/nowhere"), ("--prompt-file", "/nowhere")),
     (("--prompt-file", "/"), ("--prompt-file", "/")),
+    (("--prompt-file", "/proc/self/mem"), ("--prompt-file", "/proc/self/mem", "Input/output error")),
+    (("--prompt-file", "/dev/zero"), ("--prompt-file", "/dev/zero", "1073741824")),
     ((*GENESIS, "--max-tokens", -1), ("max_tokens", "-1")),
     ((*GENESIS, "--max-tokens", "many"), ("--max-tokens", "many")),
     ((*GENESIS, "--temperature", 2.5), ("temperature", "2.5")),

@@ -9,4 +9,4 @@ source scripts/setup.sh
 mkdir -p build
 cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 cmake --build --preset release --target deepinfer
-exec build/release/deepinfer generate --model models/demo --prompt "${1:-In the beginning}"
+exec build/release/deepinfer generate --model models/demo --seed 1 --max-tokens 96 --prompt "${1:-In the beginning}"

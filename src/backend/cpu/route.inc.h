@@ -44,17 +44,20 @@ static inline void Insert(BestExperts* best, int32_t id, float biased) {
   best->biased[at] = biased;
 }
 
-// A NaN score counts as the lowest.
-static inline void ChooseExperts(const float* logits, const uint8_t* bias, int32_t n,
+// A NaN score counts as the lowest. Returns whether there was one.
+static inline bool ChooseExperts(const float* logits, const uint8_t* bias, int32_t n,
                                  BestExperts* best) {
   float biased[kLanes];
+  Vec nans = Zero();
   for (int32_t e = 0; e < n; e += kLanes) {
     const Vec addend = LoadFirst(reinterpret_cast<const float*>(bias + 4 * int64_t{e}), n - e);
     const Vec sum = RouterScore(LoadFirst(logits + e, n - e)) + addend;
     Store(biased, Select(IsNan(sum), Set(-INFINITY), sum));
+    nans = nans + Select(IsNan(sum), Set(1.0f), Zero());
     for (int32_t lane = 0; lane < kLanes && e + lane < n; ++lane)
       Insert(best, e + lane, biased[lane]);
   }
+  return Sum(nans) > 0;
 }
 
 void Route(const RouteArgs& a, Work w) {
@@ -64,7 +67,8 @@ void Route(const RouteArgs& a, Work w) {
     int32_t* ids = a.ids + r * a.topk;
     float* weights = a.weights + r * a.topk;
     BestExperts best = {ids, weights, a.topk, 0};
-    ChooseExperts(logits, a.bias, a.n_experts, &best);
+    const bool nan = ChooseExperts(logits, a.bias, a.n_experts, &best);
+    const float scaling = nan ? NAN : a.scaling;
     float total = 0;
     for (int32_t i = 0; i < a.topk; ++i) {
       weights[i] = FirstLane(RouterScore(Set(logits[ids[i]])));
@@ -72,7 +76,7 @@ void Route(const RouteArgs& a, Work w) {
     }
     for (int32_t i = 0; i < a.topk; ++i) {
       if (a.normalize) weights[i] /= total + 1e-20f;
-      weights[i] *= a.scaling;
+      weights[i] *= scaling;
     }
   }
 }

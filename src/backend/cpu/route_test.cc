@@ -60,12 +60,21 @@ TEST(Route, EqualScoresGoToTheLowerId) {
 }
 
 // A NaN logit neither crashes nor keeps the others out.
-TEST(Route, NanIsChosenLast) {
-  Floats logits(20, 1.0f);
-  logits[0] = logits[19] = NAN;
-  for (const KernelTable* table : VectorTables()) {
-    const Choice c = Route(*table, logits, Floats(20), 3, true, 1);
-    EXPECT_EQ(c.ids, (std::vector<int32_t>{1, 2, 3})) << table->isa;
+TEST(Route, NanIsChosenLastAndSpoilsTheWeights) {
+  Floats logits(20, 1.0f), bias(20);
+  std::vector<const KernelTable*> tables = VectorTables();
+  tables.push_back(&ReferenceKernels());
+  for (const KernelTable* table : tables) {
+    EXPECT_FALSE(std::isnan(Route(*table, logits, bias, 3, true, 1).weights[0])) << table->isa;
+    for (bool in_bias : {false, true}) {
+      for (size_t e : {0, 7, 19}) {
+        Floats bad_logits = logits, bad_bias = bias;
+        (in_bias ? bad_bias : bad_logits)[e] = NAN;
+        const Choice c = Route(*table, bad_logits, bad_bias, 3, true, 1);
+        EXPECT_EQ(c.ids[2], e == 0 ? 3 : 2) << table->isa;
+        for (float weight : c.weights) EXPECT_TRUE(std::isnan(weight)) << table->isa;
+      }
+    }
   }
 }
 

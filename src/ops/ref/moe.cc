@@ -17,13 +17,15 @@ void Route(const RouteArgs& a, Work w) {
     const float* logits = a.logits + r * a.n_experts;
     int32_t* ids = a.ids + r * a.topk;
     float* weights = a.weights + r * a.topk;
+    bool nan = false;
     float total = 0;
     for (int64_t i = 0; i < a.topk; ++i) {
       float best = -INFINITY;
       ids[i] = -1;
       for (int32_t e = 0; e < a.n_experts; ++e) {
         if (std::find(ids, ids + i, e) != ids + i) continue;
-        const float biased = RouterScore(logits[e]) + LoadF32(a.bias + 4 * int64_t{e});
+        float biased = RouterScore(logits[e]) + LoadF32(a.bias + 4 * int64_t{e});
+        if (std::isnan(biased)) nan = true, biased = -INFINITY;
         if (ids[i] < 0 || biased > best) best = biased, ids[i] = e;
       }
       weights[i] = RouterScore(logits[ids[i]]);
@@ -31,7 +33,7 @@ void Route(const RouteArgs& a, Work w) {
     }
     for (int64_t i = 0; i < a.topk; ++i) {
       if (a.normalize) weights[i] /= total + 1e-20f;
-      weights[i] *= a.scaling;
+      weights[i] *= nan ? NAN : a.scaling;
     }
   }
 }

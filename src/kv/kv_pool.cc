@@ -31,7 +31,6 @@ KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max
   }
   arena_ = Arena("KV caches (see --num-kv-blocks and --max-num-seqs)", plan.peak_bytes());
   for (SeqSlot s = max_seqs - 1; s >= 0; --s) free_slots_.push_back(s);
-  for (int64_t b = n_blocks - 1; b >= 0; --b) free_blocks_.push_back(static_cast<int32_t>(b));
 }
 
 SeqSlot KvPool::Open() {
@@ -46,7 +45,7 @@ SeqSlot KvPool::Open() {
 void KvPool::Close(SeqSlot slot) {
   Seq& seq = seqs_[static_cast<size_t>(slot)];
   DI_CHECK(seq.open) << "slot " << slot;
-  free_blocks_.insert(free_blocks_.end(), seq.blocks.rbegin(), seq.blocks.rend());
+  returned_blocks_.insert(returned_blocks_.end(), seq.blocks.rbegin(), seq.blocks.rend());
   seq = Seq{};
   free_slots_.push_back(slot);
 }
@@ -58,11 +57,15 @@ bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
   DI_CHECK(seq.open && tokens <= max_blocks_per_seq_ * kBlockTokens)
       << "slot " << slot << " tokens " << tokens;
   if (wanted > free_blocks()) return false;
-  for (int64_t i = 0; i < wanted; ++i) {
-    seq.blocks.push_back(free_blocks_.back());
-    free_blocks_.pop_back();
-  }
+  for (int64_t i = 0; i < wanted; ++i) seq.blocks.push_back(TakeBlock());
   return true;
+}
+
+int32_t KvPool::TakeBlock() {
+  if (returned_blocks_.empty()) return static_cast<int32_t>(first_unused_block_++);
+  const int32_t block = returned_blocks_.back();
+  returned_blocks_.pop_back();
+  return block;
 }
 
 void KvPool::SetLength(SeqSlot slot, int64_t tokens) {

@@ -60,7 +60,9 @@ class KvPool {
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
 
   int64_t n_blocks() const { return n_blocks_; }
-  int64_t free_blocks() const { return static_cast<int64_t>(free_blocks_.size()); }
+  int64_t free_blocks() const {
+    return n_blocks_ - first_unused_block_ + static_cast<int64_t>(returned_blocks_.size());
+  }
   int64_t max_blocks_per_seq() const { return max_blocks_per_seq_; }
   int max_seqs() const { return static_cast<int>(seqs_.size()); }
   const KvShape& shape() const { return shape_; }
@@ -84,6 +86,7 @@ class KvPool {
         0;  // greatest length so far: rows up to here have replaced older ones in the rings
     std::vector<int32_t> blocks;
   };
+  int32_t TakeBlock();
   size_t OwnerIndex(int layer) const;
   void FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
                StepInputs* inputs) const;
@@ -92,7 +95,8 @@ class KvPool {
   int64_t n_blocks_, max_blocks_per_seq_;
   std::vector<Seq> seqs_;
   std::vector<SeqSlot> free_slots_;
-  std::vector<int32_t> free_blocks_;
+  int64_t first_unused_block_ = 0;  // blocks from here on were never taken
+  std::vector<int32_t> returned_blocks_;
   Buf window_;
   std::vector<Buf> compressed_, index_, raw_kv_, raw_score_;
   Arena arena_;

@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = os.environ.get("TEST_BINARY", ROOT / "build/release/deepinfer")
+BINARY = os.environ.get("DI_PROGRAM", ROOT / "build/release/deepinfer")
 CASES = 3000
 
 # Characters that the splits treat differently stand beside each other more often than chance would put them.

@@ -119,6 +119,17 @@ void Detokenize(const TextFlags& flags) {
       });
 }
 
+// Lines of a JSONL file may carry more fields (names, expected results); what is typed may not.
+JsonValue ParseTypedRequest(const std::string& text) {
+  const JsonValue request = ParseJson(text, "messages");
+  for (const std::string& key : request.keys) {
+    if (key == "api" || key == "messages" || key == "tools" || key == "kwargs") continue;
+    throw Error(Code::kInvalid,
+                fmt::format("messages: expected api, messages, tools or kwargs, found '{}'", key));
+  }
+  return request;
+}
+
 void Render(const TextFlags& flags) {
   const Tokenizer tokenizer = LoadTokenizer(flags.engine->model);
   const auto render = [&](const JsonValue& request) {
@@ -129,7 +140,7 @@ void Render(const TextFlags& flags) {
     return answer;
   };
   Answer(
-      flags, [&](const std::string& text) { return render(ParseJson(text, "messages")); }, render);
+      flags, [&](const std::string& text) { return render(ParseTypedRequest(text)); }, render);
 }
 
 // What the three commands have in common.

@@ -133,3 +133,8 @@ def test_every_command_with_defaults(command, text, expected):
     result = run(*command, env={"DEEPINFER_MODEL": str(DEMO)}, input=text)
     assert result.returncode == 0, result.stderr
     assert expected in result.stdout
+
+
+def test_render_refuses_a_misspelt_field():
+    result = run("render", "--model", DEMO, '{"messages": [{"role": "user", "content": "hi"}], "tool": []}')
+    assert_fails(result, "expected api, messages, tools or kwargs", "'tool'")

@@ -44,8 +44,8 @@ MUTATIONS = [
      "if (m < 0.25f) return sign;"),
     ("topk-ties", "equal index scores: the higher index wins", R + "attention.cc",
      "a.score == b.score && a.index < b.index", "a.score == b.score && a.index > b.index"),
-    ("topk-ties-vector", "the same in the vector kernels", "src/backend/cpu/index_select.inc.h",
-     "if (int64_t{order} <= s->floor) return;", "if (int64_t{order} < s->floor) return;"),
+    ("topk-ties-vector", "vector kernels drop one of the equal scores at the border", "src/backend/cpu/index_select.inc.h",
+     "e.order == t.order && t.n_equal-- <= 0", "e.order == t.order && t.n_equal-- <= 1"),
     ("expert-ties", "router: the later of two equal experts wins", R + "moe.cc", "biased > best", "biased >= best"),
     ("yarn-off", "YaRN off", M + "forward.cc", "if (!compressed || !c.rope_scaling) return freq;", "return freq;\n"
      "  if (!c.rope_scaling) return freq;"),

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,9 +48,16 @@ Team::Team(int threads) : size_(threads) {
   cpu_set_t allowed;
   const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   spins_ = known && CPU_COUNT(&allowed) < threads ? 0 : kSpins;
+  // Signals are for the thread that runs the program: one that a team thread took would not wake
+  // it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     for (int tid = 1; tid < threads; ++tid) threads_.emplace_back(&Team::Loop, this, tid);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   } catch (const std::system_error& e) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     Stop();
     throw Error(Code::kIo, fmt::format("threads: expected to start {}, found room for {}: {}",
                                        threads, threads_.size() + 1, e.code().message()));

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,11 +19,24 @@ volatile std::sig_atomic_t interrupted = 0;
 
 void OnInterrupt(int) { interrupted = 1; }
 
+// Waits until standard input can be read; false when Ctrl-C came first. SIGINT is let in only while
+// ppoll waits: in front of a plain read() it would be noticed one line late.
+bool WaitForInput() {
+  sigset_t interrupt, before;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+  pollfd input{0, POLLIN, 0};
+  if (interrupted == 0) ppoll(&input, 1, nullptr, &before);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return !TakeInterrupt();
+}
+
 }  // namespace
 
 void CatchInterrupts() {
   struct sigaction action {};
-  action.sa_handler = OnInterrupt;  // no SA_RESTART: reading a line comes back
+  action.sa_handler = OnInterrupt;
   sigaction(SIGINT, &action, nullptr);
 }
 
@@ -76,12 +90,10 @@ LineReader::End LineReader::Read(std::string* line) {
       return End::kLine;
     }
     if (at_end_) return End::kEndOfInput;
+    if (!WaitForInput()) return End::kInterrupt;
     char chunk[4096];
     const ssize_t n = read(0, chunk, sizeof chunk);
-    if (n < 0 && errno == EINTR) {
-      if (TakeInterrupt()) return End::kInterrupt;
-      continue;
-    }
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       throw Error(Code::kIo,
                   fmt::format("standard input: expected a line, found: {}", std::strerror(errno)));

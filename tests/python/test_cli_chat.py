@@ -138,3 +138,11 @@ def test_every_command_with_defaults(command, text, expected):
 def test_render_refuses_a_misspelt_field():
     result = run("render", "--model", DEMO, '{"messages": [{"role": "user", "content": "hi"}], "tool": []}')
     assert_fails(result, "expected api, messages, tools or kwargs", "'tool'")
+
+
+def test_ctrl_c_right_at_the_prompt_is_never_missed():
+    for _ in range(12):
+        terminal = Terminal("chat", "--model", DEMO, "--threads", 2)
+        terminal.wait_for("> ")
+        terminal.send("\x03")
+        assert terminal.exit_status() == 130

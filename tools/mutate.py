@@ -123,7 +123,7 @@ MUTATIONS = [
      '          .n_streams = static_cast<int32_t>(s.c.hc_mult)});\n'
      '  s.b.Add("head.collapse", s.k.collapse,'),
     ("rms-eps", "norm epsilon 1e-2", R + "elementwise.cc", "static_cast<float>(sum / static_cast<double>(n)) + eps",
-     "static_cast<float>(sum / static_cast<double>(n)) + 1e-2f"),
+     "static_cast<float>(sum / static_cast<double>(n)) + eps + 1e-2f"),
     ("halves", "rotary pairs half-split instead of adjacent", R + "elementwise.cc",
      "const float even = pair[0], odd = pair[1];", "const float even = pair[1], odd = pair[0];"),
     ("q8-floor", "quantiser without the 1e-4 floor", R + "rows.cc", "LargestMagnitude(x + 32 * b, 32, 1e-4f)",

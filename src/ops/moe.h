@@ -8,8 +8,8 @@ namespace deepinfer {
 
 // s_e = sqrt(softplus(logits[e])) with softplus(z) = z for z > 20; the topk largest of s_e +
 // bias[e] (lower id first on ties), best first; weights = s_e without the bias, divided by (their
-// sum + 1e-20) if `normalize`, times `scaling`. A NaN among the row's scores or biases is chosen last
-// and makes all weights of the row NaN: it must not pass as a choice.
+// sum + 1e-20) if `normalize`, times `scaling`. A NaN among the row's scores or biases is chosen
+// last and makes all weights of the row NaN: it must not pass as a choice.
 struct RouteArgs {
   const int32_t* n_rows;
   const float* logits;  // [rows, n_experts]

@@ -52,8 +52,7 @@ class Executor {
   // computed) and for bad checkpoint data met in the step.
   std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr);
 
-  // Weight and cache bytes that one decode step of one sequence of `context` tokens reads
-  // (docs/benchmarks.md).
+  // Weight and cache bytes that one decode step of one sequence of `context` tokens reads.
   int64_t BytesPerToken(int64_t context) const;
 
   // Bytes of a plan's memory booked under names that begin with `prefix`, for the largest bucket.

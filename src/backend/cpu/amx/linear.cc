@@ -8,6 +8,7 @@ namespace deepinfer::cpu::amx {
 #include "backend/cpu/weights_avx512.inc.h"
 #include "backend/cpu/weight_rows.inc.h"
 #include "backend/cpu/amx/bf16_weights.inc.h"
+#include "backend/cpu/amx/tile_registers.inc.h"
 #include "backend/cpu/amx/tiles.inc.h"
 #include "backend/cpu/linear.inc.h"
 // clang-format on

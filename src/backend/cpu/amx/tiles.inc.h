@@ -1,5 +1,6 @@
 // Products of checkpoint weights with rows of bf16 values, on tiles. Included inside namespace
-// deepinfer::cpu::amx, after bf16_weights.inc.h. Offers what matrix.inc.h offers.
+// deepinfer::cpu::amx, after bf16_weights.inc.h and tile_registers.inc.h. Offers what matrix.inc.h
+// offers.
 //
 // A tile of 16 weight rows x 32 columns, as the weights lie in memory, times a tile of 32 columns x
 // 16 rows of x gives 16 x 16 sums. Every output has one accumulator that adds the columns of its
@@ -10,7 +11,6 @@
 constexpr int kPanel = 32;      // weight rows: two tiles, so that two chains hide the latency
 constexpr int kBlockRows = 64;  // rows of x: four tiles, packed once and read by every panel
 constexpr int kRowTiles = kPanel / 16, kColumnTiles = kBlockRows / 16;
-constexpr int kTileWords = 16 * 32;  // bf16 values of a tile
 
 // Decoded rows lie this far apart, in words: a multiple of 4 KiB would put them into the same cache
 // sets.
@@ -29,51 +29,6 @@ static inline int64_t OutputUnit(int64_t n_outputs, int n_threads) {
 }
 
 // ---- packing ----
-
-struct LaneIndex {
-  int32_t lane[16];
-};
-
-// What two rows exchange when blocks of `distance` lanes are transposed: into the first row (upper
-// false) or the second. Lanes of the second row count from 16.
-static constexpr LaneIndex MakeExchange(int distance, bool upper) {
-  LaneIndex index{};
-  for (int l = 0; l < 16; ++l) {
-    const bool second = (l & distance) != 0;
-    index.lane[l] = upper ? (second ? 16 + l : l + distance) : (second ? 16 + l - distance : l);
-  }
-  return index;
-}
-
-alignas(64) static constexpr LaneIndex kExchange[4][2] = {
-    {MakeExchange(1, false), MakeExchange(1, true)},
-    {MakeExchange(2, false), MakeExchange(2, true)},
-    {MakeExchange(4, false), MakeExchange(4, true)},
-    {MakeExchange(8, false), MakeExchange(8, true)}};
-
-// 16 x 16 lanes, rows become columns.
-static inline void Transpose(IntVec (&rows)[16]) {
-#pragma GCC unroll 4
-  for (int stage = 0; stage < 4; ++stage) {
-    const IntVec first = _mm512_load_si512(kExchange[stage][0].lane);
-    const IntVec second = _mm512_load_si512(kExchange[stage][1].lane);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-      if ((i >> stage & 1) != 0) continue;
-      const IntVec a = rows[i], b = rows[i | 1 << stage];
-      rows[i] = _mm512_permutex2var_epi32(a, first, b);
-      rows[i | 1 << stage] = _mm512_permutex2var_epi32(a, second, b);
-    }
-  }
-}
-
-// The first n of 32 floats on the bf16 grid as pairs of bf16, the others zero.
-static inline IntVec LoadPairs(const float* p, int64_t n) {
-  const IntVec low = ShiftRight<16>(Bits(LoadFirst(p, n)));
-  const IntVec high = ShiftRight<16>(Bits(LoadFirst(p + 16, n > 16 ? n - 16 : 0)));
-  const __m256i first = _mm512_cvtepi32_epi16(low), second = _mm512_cvtepi32_epi16(high);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
-}
 
 // scratch: LinearScratchFloats(cols).
 static Inputs Prepare(const float* const* x, int64_t n, int64_t cols, float* scratch) {
@@ -96,23 +51,6 @@ static Inputs Prepare(const float* const* x, int64_t n, int64_t cols, float* scr
 }
 
 // ---- multiplying ----
-
-struct TileConfig {
-  uint8_t palette, start_row, reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-
-// All eight tiles: 16 rows of 64 bytes. The tiles belong to the caller until ReleaseTiles().
-static inline void ConfigureTiles() {
-  alignas(64) TileConfig config = {};
-  config.palette = 1;
-  for (int t = 0; t < 8; ++t) config.row_bytes[t] = 64, config.rows[t] = 16;
-  asm volatile("" : : "r"(&config) : "memory");  // g++ 12 believes that the next line reads 8 bytes
-  _tile_loadconfig(&config);
-}
-
-static inline void ReleaseTiles() { _tile_release(); }
 
 typedef float TileSums[kRowTiles][16][16];  // [weight row / 16][weight row % 16][row of x]
 

@@ -23,11 +23,13 @@ ALLOWED = {
     "grammar": ["base", "config", "obs", "tokenizer"],
     **{backend: ["base", "ops"] for backend in BACKENDS},
     "ops": ["base", *LEAVES],
+    "bench": ["base", "config", "obs", "ops", *BACKENDS],
     "model": ["base", *LEAVES, "ops", *BACKENDS],
     "engine": ["base", *LEAVES, "ops", *BACKENDS, "model"],
     "server": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine"],
     "verify": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine"],
-    "cli": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine", "server", "verify"],
+    "cli": ["base", *LEAVES, "ops", *BACKENDS, "model", "engine", "server", "verify",
+            "bench"],
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')

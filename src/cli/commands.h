@@ -15,5 +15,6 @@ void AddVerify(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddDetokenize(CLI::App& app);
 void AddRender(CLI::App& app);
+void AddBench(CLI::App& app);
 
 }  // namespace deepinfer

@@ -56,6 +56,7 @@ int Run(int argc, char** argv) {
   AddTokenize(app);
   AddDetokenize(app);
   AddRender(app);
+  AddBench(app);
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back

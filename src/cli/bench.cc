@@ -1,0 +1,16 @@
+// bench: what this machine reaches. Each sub-command is a file of its own.
+#include "cli/bench.h"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+
+namespace deepinfer {
+
+void AddBench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  AddBenchKernels(*bench);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,12 @@
+// The sub-commands of bench. Each Add function registers one, as those of commands.h do.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace deepinfer {
+
+void AddBenchKernels(CLI::App& bench);
+
+}  // namespace deepinfer

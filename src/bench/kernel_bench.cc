@@ -34,12 +34,8 @@ double RateOf(const Samples& samples) { return samples.size() > 0 ? 1 / samples.
 
 void SampleOnce(const KernelCase& c, int64_t call, Team& team, LimitMeter& meter, Line* line) {
   const int64_t other = (call + (c.calls + 1) / 2) % c.calls;  // as cold as the kernel's
-  double read = 0;
-  if (c.calls == 1) {  // what the caches hold: both begin warm
-    meter.ReadSeconds(c.data(0), c.bytes);
-  }
-  for (int64_t i = 0; i < c.repeats; ++i) read += meter.ReadSeconds(c.data(other), c.bytes);
-  line->read.Add(read);
+  if (c.calls == 1) meter.ReadSeconds(c.data(0), c.bytes);     // what caches hold: both begin warm
+  line->read.Add(meter.ReadSeconds(c.data(other), c.bytes, c.repeats));
   if (c.calls == 1) SlowestSeconds(team, [&](Work work) { c.run(0, work); });
   line->kernel.Add(SlowestSeconds(team, [&](Work work) {
     for (int64_t i = 0; i < c.repeats; ++i) c.run(call, work);

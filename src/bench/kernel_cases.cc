@@ -21,18 +21,26 @@ struct MatrixOp {
   int32_t slices = 0;  // the matrix is timed in so many parts of its outputs; 0: many whole ones
 };
 
-constexpr MatrixOp kMatrixOps[] = {
-    {"gate_up", MatrixOp::kGateUp, DType::kFp4Row32, kInter, kHidden},
-    {"down", MatrixOp::kDown, DType::kFp4Row32, kHidden, kInter},
-    {"shared_gate_up", MatrixOp::kGateUp, DType::kFp8Tile32, kInter, kHidden},
-    {"shared_down", MatrixOp::kLinear, DType::kFp8Tile32, kHidden, kInter, 128},
-    {"wq_a", MatrixOp::kLinear, DType::kFp8Tile32, 1280, kHidden},
-    {"wq_b", MatrixOp::kLinear, DType::kFp8Tile32, 32768, 1280},
-    {"wo_a", MatrixOp::kLinear, DType::kFp8Tile32, 8192, 4096, 512, 1024},
-    {"wo_b", MatrixOp::kLinear, DType::kFp8Tile32, kHidden, 8192, 128},
-    {"head", MatrixOp::kLinear, DType::kBf16, 129280, kHidden, 0, 0, 8},
-    {"mixer", MatrixOp::kLinear, DType::kF32, 24, kStreams* kHidden},
-};
+// As the model cuts its sums.
+int32_t PieceFor(int32_t unit) { return unit % 128 == 0 ? 128 : 32; }
+
+std::vector<MatrixOp> MatrixOps(const Shapes& s) {
+  const DType fp4 = DType::kFp4Row32, fp8 = DType::kFp8Tile32;
+  const int32_t low = s.kOGroups * s.o_lora_rank, heads_cols = s.heads * s.kHeadDim;
+  return {
+      {"gate_up", MatrixOp::kGateUp, fp4, s.inter, s.hidden},
+      {"down", MatrixOp::kDown, fp4, s.hidden, s.inter},
+      {"shared_gate_up", MatrixOp::kGateUp, fp8, s.inter, s.hidden},
+      {"shared_down", MatrixOp::kLinear, fp8, s.hidden, s.inter, PieceFor(s.inter)},
+      {"wq_a", MatrixOp::kLinear, fp8, s.q_lora_rank, s.hidden},
+      {"wq_b", MatrixOp::kLinear, fp8, heads_cols, s.q_lora_rank},
+      {"wo_a", MatrixOp::kLinear, fp8, low, heads_cols / s.kOGroups, s.kHeadDim, s.o_lora_rank},
+      {"wo_b", MatrixOp::kLinear, fp8, s.hidden, low, PieceFor(s.o_lora_rank)},
+      {"head", MatrixOp::kLinear, DType::kBf16, s.vocab, s.hidden, 0, 0, 8},
+      {"mixer", MatrixOp::kLinear, DType::kF32, (2 + s.kStreams) * s.kStreams,
+       s.kStreams * s.hidden},
+  };
+}
 
 std::string ShapeText(const MatrixOp& op) {
   const char* dtype = op.dtype == DType::kFp4Row32 ? "fp4"
@@ -48,6 +56,7 @@ int64_t TargetBytes(int rows) { return (rows <= 16 ? 24 : 6) * (int64_t{1} << 20
 
 // The matrices of an op and how its calls walk through them.
 struct Matrices {
+  Shapes shapes;
   std::vector<WeightView> views;
   int64_t each;      // bytes
   int64_t per_unit;  // matrices that belong together: 2 for gate and up
@@ -131,7 +140,8 @@ struct ExpertState {
 std::shared_ptr<ExpertState> MakeExpertState(const Matrices& m, const KernelTable& k, int rows,
                                              int threads) {
   const int64_t units = m.units(), n = m.UnitsPerCall(rows), pairs = n * rows;
-  const int64_t scratch = CaseBuffers::RoundUp(LinearScratchFloats(kHidden));
+  const int32_t hidden = m.shapes.hidden, inter = m.shapes.inter;
+  const int64_t scratch = CaseBuffers::RoundUp(LinearScratchFloats(hidden));
   const auto state = std::make_shared<ExpertState>(
       ExpertState{rows,
                   static_cast<int32_t>(n),
@@ -140,8 +150,8 @@ std::shared_ptr<ExpertState> MakeExpertState(const Matrices& m, const KernelTabl
                   {},
                   {},
                   {},
-                  CaseBuffers(2 * CaseBuffers::RoundUp(rows * kHidden) +
-                              CaseBuffers::RoundUp(pairs * kInter) + threads * scratch),
+                  CaseBuffers(2 * CaseBuffers::RoundUp(rows * hidden) +
+                              CaseBuffers::RoundUp(pairs * inter) + threads * scratch),
                   nullptr,
                   nullptr,
                   nullptr,
@@ -156,12 +166,12 @@ std::shared_ptr<ExpertState> MakeExpertState(const Matrices& m, const KernelTabl
   for (int64_t i = 0; i <= n; ++i) state->begin.push_back(static_cast<int32_t>(i * rows));
   for (int64_t p = 0; p < pairs; ++p) state->rows.push_back(static_cast<int32_t>(p % rows));
   state->weights.assign(static_cast<size_t>(pairs), 0.5f);
-  state->x = state->buffers.Take(rows * kHidden);
-  state->y = state->buffers.Take(rows * kHidden);
-  state->act = state->buffers.Take(pairs * kInter);
+  state->x = state->buffers.Take(rows * hidden);
+  state->y = state->buffers.Take(rows * hidden);
+  state->act = state->buffers.Take(pairs * inter);
   state->scratch = state->buffers.Take(threads * scratch);
-  FillActivations(k, Grid::kQ8, rows, kHidden, state->x);
-  FillActivations(k, Grid::kQ8, static_cast<int32_t>(pairs), kInter, state->act);
+  FillActivations(k, Grid::kQ8, rows, hidden, state->x);
+  FillActivations(k, Grid::kQ8, static_cast<int32_t>(pairs), inter, state->act);
   return state;
 }
 
@@ -169,12 +179,12 @@ KernelCase GateUpCase(std::shared_ptr<const Matrices> m, const KernelTable& k, i
                       int threads) {
   const auto state = MakeExpertState(*m, k, rows, threads);
   KernelCase result = CaseOver(m, rows);
-  result.run = [state, gate_up = k.gate_up](int64_t call, Work work) {
+  result.run = [state, m, gate_up = k.gate_up](int64_t call, Work work) {
     GateUpArgs a = {};
     a.pairs = state->Pairs(call);
     a.experts = state->experts.data();
     a.x = state->x, a.act = state->act;
-    a.hidden = kHidden, a.inter = kInter;
+    a.hidden = m->shapes.hidden, a.inter = m->shapes.inter;
     a.limit = 10, a.fp8_max = 448;
     a.round = a.bf16_inputs = true;
     a.scratch = state->scratch, a.scratch_stride = state->scratch_stride;
@@ -187,13 +197,13 @@ KernelCase DownCase(std::shared_ptr<const Matrices> m, const KernelTable& k, int
                     int threads) {
   const auto state = MakeExpertState(*m, k, rows, threads);
   KernelCase result = CaseOver(m, rows);
-  result.run = [state, down = k.down](int64_t call, Work work) {
+  result.run = [state, m, down = k.down](int64_t call, Work work) {
     DownArgs a = {};
     a.n_rows = &state->n_rows;
     a.pairs = state->Pairs(call);
     a.experts = state->experts.data();
     a.act = state->act, a.y = state->y;
-    a.hidden = kHidden, a.inter = kInter;
+    a.hidden = m->shapes.hidden, a.inter = m->shapes.inter;
     a.round = a.bf16_inputs = true;
     a.scratch = state->scratch, a.scratch_stride = state->scratch_stride;
     down(a, work);
@@ -201,41 +211,49 @@ KernelCase DownCase(std::shared_ptr<const Matrices> m, const KernelTable& k, int
   return result;
 }
 
-std::shared_ptr<const Matrices> MakeMatrices(const MatrixOp& op, WeightPool& pool) {
+std::shared_ptr<const Matrices> MakeMatrices(const MatrixOp& op, const Shapes& shapes,
+                                             WeightPool& pool) {
   const int64_t slices = std::max(op.slices, 1), outputs = op.outputs / slices;
   const int64_t each = MatrixBytes(op.dtype, outputs, op.inputs);
   const int64_t per_unit = op.kind == MatrixOp::kGateUp ? 2 : 1;
   const int64_t count = op.slices > 0 ? op.slices : pool.bytes() / (each * per_unit) * per_unit;
   return std::make_shared<const Matrices>(
-      Matrices{pool.Matrices(op.dtype, outputs, op.inputs, count), each, per_unit});
+      Matrices{shapes, pool.Matrices(op.dtype, outputs, op.inputs, count), each, per_unit});
 }
 
 }  // namespace
 
 std::vector<std::string> KernelOp::Names() {
   std::vector<std::string> names;
-  for (const MatrixOp& op : kMatrixOps) names.push_back(op.name);
-  for (const ActivationOp& op : ActivationOps()) names.push_back(op.name);
+  for (const MatrixOp& op : MatrixOps(Shapes(1))) names.push_back(op.name);
+  for (const ActivationOp& op : AttentionOps()) names.push_back(op.name);
+  for (const ActivationOp& op : ElementwiseOps()) names.push_back(op.name);
   return names;
 }
 
-KernelOp::KernelOp(const std::string& name, WeightPool& pool) : name_(name), has_weights_(false) {
-  for (const MatrixOp& op : kMatrixOps) {
+KernelOp::KernelOp(const std::string& name, WeightPool& pool, int cut)
+    : name_(name), has_weights_(false) {
+  const Shapes shapes(cut);
+  for (const MatrixOp& op : MatrixOps(shapes)) {
     if (name != op.name) continue;
     shape_ = ShapeText(op);
     has_weights_ = true;
-    make_ = [&op, m = MakeMatrices(op, pool)](const KernelTable& k, int rows, int threads) {
+    make_ = [op, m = MakeMatrices(op, shapes, pool)](const KernelTable& k, int rows, int threads) {
       if (op.kind == MatrixOp::kGateUp) return GateUpCase(m, k, rows, threads);
       if (op.kind == MatrixOp::kDown) return DownCase(m, k, rows, threads);
       return LinearCase(op, m, k, rows, threads);
     };
     return;
   }
-  for (ActivationOp& op : ActivationOps()) {
-    if (name != op.name) continue;
-    shape_ = op.shape;
-    make_ = std::move(op.make);
-    return;
+  for (const std::span<const ActivationOp> ops : {AttentionOps(), ElementwiseOps()}) {
+    for (const ActivationOp& op : ops) {
+      if (name != op.name) continue;
+      shape_ = op.shape(shapes);
+      make_ = [shapes, make = op.make](const KernelTable& k, int rows, int threads) {
+        return make(shapes, k, rows, threads);
+      };
+      return;
+    }
   }
   throw Error(Code::kInvalid,
               fmt::format("--op: expected some of {}, found '{}'", fmt::join(Names(), ", "), name));

@@ -24,8 +24,9 @@ struct KernelCase {
 // An op of the released model with its weights.
 class KernelOp {
  public:
-  // Fills the pool. Throws Error{kInvalid} for a name that is not among Names().
-  KernelOp(const std::string& name, WeightPool& pool);
+  // Fills the pool. cut > 1: a narrow model instead, as many times fewer rows and columns. Throws
+  // Error{kInvalid} for a name that is not among Names().
+  KernelOp(const std::string& name, WeightPool& pool, int cut = 1);
 
   static std::vector<std::string> Names();
 

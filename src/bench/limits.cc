@@ -27,11 +27,13 @@ LimitMeter::LimitMeter(Team& team, const std::string& isa)
   }
 }
 
-double LimitMeter::ReadSeconds(const uint8_t* data, int64_t bytes) {
+double LimitMeter::ReadSeconds(const uint8_t* data, int64_t bytes, int64_t repeats) {
   return SlowestSeconds(team_, [&](Work work) {
     const Span part = SplitWork(bytes / kReadUnit * kReadUnit, kReadUnit, work);
-    loops_.read(data + part.begin, part.end - part.begin,
-                &sinks_[static_cast<size_t>(work.tid) * kSinkStride]);
+    for (int64_t i = 0; i < repeats; ++i) {
+      loops_.read(data + part.begin, part.end - part.begin,
+                  &sinks_[static_cast<size_t>(work.tid) * kSinkStride]);
+    }
   });
 }
 

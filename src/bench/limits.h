@@ -27,8 +27,9 @@ class LimitMeter {
   // `isa`: a level that this CPU can run.
   LimitMeter(Team& team, const std::string& isa);
 
-  // CPU seconds of the slowest thread; the threads share [data, data + bytes).
-  double ReadSeconds(const uint8_t* data, int64_t bytes);
+  // CPU seconds of the slowest thread; the threads share [data, data + bytes) and read it `repeats`
+  // times.
+  double ReadSeconds(const uint8_t* data, int64_t bytes, int64_t repeats = 1);
 
   // Operations per second of all threads, over about a millisecond.
   double FmaRate();

@@ -23,26 +23,27 @@ using nlohmann::ordered_json;
 constexpr int kMostRows = 4096, kMostThreads = 1024;
 
 std::string Header() {
-  return fmt::format("{:<15}{:<22}{:<8}{:>4}{:>6}{:>12}{:>8}{:>9}{:>7}{:>9}{:>7}\n", "op", "shape",
+  return fmt::format("{:<15}{:<22}{:<8}{:>4}{:>6}{:>12}{:>8}{:>9}{:>9}{:>9}{:>9}\n", "op", "shape",
                      "isa", "thr", "rows", "us", "spread", "GB/s", "read", "TFLOP/s", "peak");
 }
 
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string Row(const KernelResult& r) {
-  std::string text = fmt::format("{:<15}{:<22}{:<8}{:>4}{:>6}{:>12.1f}{:>8}{:>9.2f}{:>7}", r.op,
+  std::string text = fmt::format("{:<15}{:<22}{:<8}{:>4}{:>6}{:>12.1f}{:>8}{:>9.2f}{:>9}", r.op,
                                  r.shape, r.isa, r.threads, r.rows, 1e6 * r.seconds,
                                  fmt::format("{:.2f}", r.median_seconds / r.seconds),
                                  1e-9 * r.bytes / r.seconds, Percent(r.ReadShare()));
   if (r.flops > 0)
-    text += fmt::format("{:>9.3f}{:>7}", 1e-12 * r.flops / r.seconds, Percent(r.PeakShare()));
+    text += fmt::format("{:>9.3f}{:>9}", 1e-12 * r.flops / r.seconds, Percent(r.PeakShare()));
   return text + (r.slow_tiles ? "  slow phase of tiles\n" : "\n");
 }
 
 std::string LimitsRow(const KernelResult& r) {
   const MachineLimits& l = r.limits;
-  std::string text = fmt::format("limits {}, {} threads: read {:.2f} GB/s, fma {:.3f} TFLOP/s",
-                                 r.isa, r.threads, 1e-9 * l.read_bytes_per_s, 1e-12 * l.fma_flops);
+  std::string text =
+      fmt::format("limits {}, {} threads: read {:.2f} GB/s{}, fma {:.3f} TFLOP/s", r.isa, r.threads,
+                  1e-9 * l.read_bytes_per_s, r.has_weights ? "" : " (caches)", 1e-12 * l.fma_flops);
   if (l.int8_ops > 0) text += fmt::format(", int8 {:.3f} TOP/s", 1e-12 * l.int8_ops);
   if (l.tile_flops > 0) text += fmt::format(", bf16 tiles {:.3f} TFLOP/s", 1e-12 * l.tile_flops);
   return text + "\n";

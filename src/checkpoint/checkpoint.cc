@@ -11,9 +11,12 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/arena.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/read_file.h"
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/random_tensors.h"
 #include "checkpoint/safetensors.h"
 
 namespace deepinfer {
@@ -63,6 +66,7 @@ struct Checkpoint::Impl {
   std::string dir;
   std::vector<std::string> shards;
   std::vector<MappedFile> files;
+  Arena memory;  // of a checkpoint without files
   std::vector<StoredTensor> tensors;
   std::unordered_map<std::string_view, size_t> by_name;
   std::vector<std::string> unused;
@@ -183,6 +187,30 @@ Checkpoint Checkpoint::Open(const std::string& dir, const ModelConfig& config) {
   impl->IndexNames();
   impl->CheckIndex(index);
   impl->CheckInventory(config, has_index ? &index : nullptr);
+  return Checkpoint(std::move(impl));
+}
+
+Checkpoint Checkpoint::Random(const ModelConfig& config, uint64_t seed, int threads) {
+  auto impl = std::make_unique<Impl>();
+  const std::vector<TensorSpec> specs = ShapeTable(config);
+  for (const TensorSpec& spec : specs) impl->total_bytes += spec.bytes();
+  CheckMemory("synthetic weights (fewer layers, experts or words take less)", impl->total_bytes);
+  impl->memory = Arena("synthetic weights", impl->total_bytes);
+  auto* next = reinterpret_cast<uint8_t*>(impl->memory.base());
+  std::vector<RandomTensor> fill;
+  impl->shards = {"memory"};
+  for (const TensorSpec& spec : specs) {
+    impl->tensors.push_back({spec.name,
+                             std::string(spec.dtype),
+                             {spec.dims().begin(), spec.dims().end()},
+                             0,
+                             next,
+                             spec.bytes()});
+    fill.push_back({&spec, next});
+    next += spec.bytes();
+  }
+  impl->IndexNames();
+  FillRandom(fill, seed, threads);
   return Checkpoint(std::move(impl));
 }
 

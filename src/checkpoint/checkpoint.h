@@ -34,6 +34,11 @@ class Checkpoint {
   // expected and what was found.
   static Checkpoint Open(const std::string& dir, const ModelConfig& config);
 
+  // The tensors of `config` in memory instead of files: seeded random bytes (random_tensors.h), one
+  // behind the other as in a shard, written by `threads` threads. Throws Error kInvalid when
+  // the machine has less memory available than they take.
+  static Checkpoint Random(const ModelConfig& config, uint64_t seed, int threads);
+
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();

@@ -8,9 +8,10 @@
 namespace deepinfer {
 
 void AddBench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine and the engine on it");
   bench->require_subcommand(1);
   AddBenchKernels(*bench);
+  AddBenchStep(*bench);
 }
 
 }  // namespace deepinfer

@@ -8,5 +8,6 @@ class App;
 namespace deepinfer {
 
 void AddBenchKernels(CLI::App& bench);
+void AddBenchStep(CLI::App& bench);
 
 }  // namespace deepinfer

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace deepinfer {
 
@@ -10,7 +11,8 @@ namespace deepinfer {
 // an Output goes out of scope without it is dropped (the command has failed).
 class Output {
  public:
-  explicit Output(int fd = 1) : fd_(fd) {}
+  explicit Output(int fd = 1, std::string name = "standard output")
+      : fd_(fd), name_(std::move(name)) {}
 
   // Both throw Error kIo when the descriptor takes no more bytes (closed, disk full, reader gone).
   void Write(std::string_view text);
@@ -18,7 +20,11 @@ class Output {
 
  private:
   int fd_;
+  std::string name_;
   std::string buffer_;
 };
+
+// Writes a whole file. Throws Error kIo naming `option` and the file when it cannot be written.
+void WriteFile(const std::string& option, const std::string& path, std::string_view text);
 
 }  // namespace deepinfer

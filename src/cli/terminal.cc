@@ -62,10 +62,11 @@ void StatusLine::Clear() {
   width_ = 0;
 }
 
-std::unique_ptr<Executor> LoadModel(const EngineOptions& options) {
+std::unique_ptr<Executor> LoadModel(const EngineOptions& options, bool all_logits) {
   StatusLine status;
   ExecutorOptions executor_options;
   executor_options.engine = options;
+  executor_options.all_logits = all_logits;
   executor_options.progress = [&status](std::string_view what) {
     status.Show(fmt::format("loading: {}", what));
   };

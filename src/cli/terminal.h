@@ -34,7 +34,8 @@ class StatusLine {
 };
 
 // Loads a model, saying on the terminal what is being done; warns of tensors that are not used.
-std::unique_ptr<Executor> LoadModel(const EngineOptions& options);
+// all_logits: see ExecutorOptions.
+std::unique_ptr<Executor> LoadModel(const EngineOptions& options, bool all_logits = false);
 
 // Progress of a prompt that takes more than one step: "prompt 1024/8192 tokens".
 void ShowPrompt(const Engine& engine, RequestId id, int64_t prompt_tokens, StatusLine* status);

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "config/synthetic.h"
 
 namespace deepinfer {
 
@@ -12,6 +15,8 @@ struct EngineOptions {
   // A directory, or a hub name `org/name` that is present in the local hub cache
   // (checkpoint/model_dir.h).
   std::string model;
+  // Random weights of this shape instead of `model`, for measurements (bench).
+  std::optional<SyntheticModel> synthetic;
   // Longest sequence, prompt and answer together, in tokens. 0 = max_position_embeddings of the
   // model.
   int64_t max_model_len = 0;

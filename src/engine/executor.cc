@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "backend/cpu/select.h"
 #include "base/check.h"
@@ -16,6 +17,7 @@
 #include "config/numerics.h"
 #include "model/engram_hash.h"
 #include "model/forward.h"
+#include "model/planted_caches.h"
 #include "tokenizer/token_classes.h"
 
 namespace deepinfer {
@@ -60,10 +62,42 @@ EngramHashParams HashParams(const ModelConfig& c) {
           .dead_token = c.image_token_id};
 }
 
-std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c, const Tokenizer& tokenizer,
+// Where a model comes from: a directory, or nowhere (synthetic), without tokenizer.
+std::string ModelDir(const EngineOptions& o) {
+  return o.synthetic ? "synthetic" : ResolveModelDir(o.model, HubCacheDir());
+}
+
+ModelConfig LoadConfig(const EngineOptions& o, const std::string& dir) {
+  return o.synthetic ? SyntheticConfig(*o.synthetic) : ModelConfig::Load(dir + "/config.json");
+}
+
+std::optional<Tokenizer> LoadTokenizer(const ExecutorOptions& o, const std::string& dir) {
+  if (o.engine.synthetic) return std::nullopt;
+  if (o.progress) o.progress("tokenizer");
+  return Tokenizer::Load(dir + "/tokenizer.json");
+}
+
+Checkpoint OpenCheckpoint(const ExecutorOptions& o, const std::string& dir,
+                          const ModelConfig& config, int64_t threads) {
+  if (o.engine.synthetic) {
+    if (o.progress) o.progress("random weights");
+    return Checkpoint::Random(config, o.engine.synthetic->seed, static_cast<int>(threads));
+  }
+  if (o.progress) o.progress("tensor headers");
+  return Checkpoint::Open(dir, config);
+}
+
+std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c,
+                                     const std::optional<Tokenizer>& tokenizer,
                                      const std::string& dir) {
   if (c.engram_layer_ids.empty()) return nullptr;
-  std::vector<int32_t> classes = TokenClasses(tokenizer);
+  if (!tokenizer) {
+    std::vector<int32_t> any(static_cast<size_t>(c.vocab_size));
+    for (size_t i = 0; i < any.size(); ++i)
+      any[i] = static_cast<int32_t>(static_cast<int64_t>(i) % c.engram_compressed_vocab_size);
+    return std::make_unique<EngramHash>(HashParams(c), std::move(any));
+  }
+  std::vector<int32_t> classes = TokenClasses(*tokenizer);
   if (NumTokenClasses(classes) != c.engram_compressed_vocab_size ||
       static_cast<int64_t>(classes.size()) != c.vocab_size) {
     throw Error(
@@ -74,12 +108,6 @@ std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c, const Tokenizer& toke
             NumTokenClasses(classes)));
   }
   return std::make_unique<EngramHash>(HashParams(c), std::move(classes));
-}
-
-int64_t ViewBytes(const WeightView& w) {
-  if (w.data == nullptr) return 0;
-  return w.rows * w.row_stride_bytes +
-         (w.scale != nullptr ? ScaleRows(&w) * w.scale_stride_bytes : 0);
 }
 
 int64_t LayerBytes(const LayerWeights& w, const ModelConfig& c) {
@@ -124,7 +152,7 @@ struct Executor::Impl {
   ModelConfig config;
   EngineOptions options;
   Numerics numerics;
-  Tokenizer tokenizer;
+  std::optional<Tokenizer> tokenizer;
   Checkpoint checkpoint;
   ModelWeights weights;
   std::unique_ptr<EngramHash> hash;
@@ -133,6 +161,7 @@ struct Executor::Impl {
   KvPool kv;
   StepBlock inputs;
   Fault fault{};
+  StepProfile* profile = nullptr;
   std::vector<uint8_t> checked_experts;
   std::vector<int64_t> engram_rows;  // of one sequence, as EngramHash writes them
   Arena arena;
@@ -145,22 +174,13 @@ struct Executor::Impl {
   Team team;
 };
 
-namespace {
-
-std::string Announce(const ExecutorOptions& o, const char* what, std::string value) {
-  if (o.progress) o.progress(what);
-  return value;
-}
-
-}  // namespace
-
 Executor::Impl::Impl(const ExecutorOptions& o)
-    : dir(ResolveModelDir(o.engine.model, HubCacheDir())),
-      config(ModelConfig::Load(dir + "/config.json")),
+    : dir(ModelDir(o.engine)),
+      config(LoadConfig(o.engine, dir)),
       options(Resolve(o.engine, config)),
       numerics(Numerics::Named(options.numerics)),
-      tokenizer(Tokenizer::Load(Announce(o, "tokenizer", dir + "/tokenizer.json"))),
-      checkpoint(Checkpoint::Open(Announce(o, "tensor headers", dir), config)),
+      tokenizer(LoadTokenizer(o, dir)),
+      checkpoint(OpenCheckpoint(o, dir, config, options.threads)),
       weights(BindWeights(checkpoint, config)),
       hash(MakeHash(config, tokenizer, dir)),
       rope_plain(RopeFrequencies(config, false)),
@@ -251,13 +271,22 @@ Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl
 Executor::~Executor() = default;
 
 const ModelConfig& Executor::config() const { return impl_->config; }
-const Tokenizer& Executor::tokenizer() const { return impl_->tokenizer; }
+const Tokenizer& Executor::tokenizer() const {
+  DI_CHECK(impl_->tokenizer) << "synthetic models have no tokenizer";
+  return *impl_->tokenizer;
+}
 const std::string& Executor::model_dir() const { return impl_->dir; }
 std::span<const std::string> Executor::unused_tensors() const { return impl_->checkpoint.unused(); }
 KvPool& Executor::kv() { return impl_->kv; }
 const EngineOptions& Executor::options() const { return impl_->options; }
 int64_t Executor::PlannedBytes(const std::string& prefix) const {
   return impl_->memory.BookedBytes(prefix);
+}
+
+void Executor::SetProfile(StepProfile* profile) { impl_->profile = profile; }
+
+void Executor::PlantCaches(uint64_t seed) {
+  FillCaches(impl_->kv, impl_->config, impl_->numerics, seed);
 }
 
 void Executor::PoisonTemporaries() {
@@ -274,7 +303,8 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
     return b.plan.rows >= in->n_rows;
   });
   m.fault.kind = Fault::kNone;
-  RunPlan(m.team, bucket->plan, observer);
+  if (m.profile != nullptr) m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows);
+  RunPlan(m.team, bucket->plan, observer, m.profile);
   if (m.fault.kind != Fault::kNone) throw Error(Code::kCorrupt, FaultSentence(m.fault));
   return {bucket->output.logits,
           static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};

@@ -14,6 +14,7 @@
 #include "config/options.h"
 #include "kv/kv_pool.h"
 #include "model/plan.h"
+#include "obs/profile.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -37,7 +38,7 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   const ModelConfig& config() const;
-  const Tokenizer& tokenizer() const;
+  const Tokenizer& tokenizer() const;  // of a model directory; synthetic models have none
   const std::string& model_dir() const;
   std::span<const std::string> unused_tensors() const;  // stored, but not part of the model
   KvPool& kv();
@@ -51,6 +52,13 @@ class Executor {
   // SetLength. Does not allocate. Throws Error for an id outside the vocabulary (before anything is
   // computed) and for bad checkpoint data met in the step.
   std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr);
+
+  // From now on every step is recorded here, until it is null again.
+  void SetProfile(StepProfile* profile);
+
+  // Fills all caches with valid random rows, so that a sequence may be given any length with
+  // SetLength without computing its tokens (measurements).
+  void PlantCaches(uint64_t seed);
 
   // Weight and cache bytes that one decode step of one sequence of `context` tokens reads.
   int64_t BytesPerToken(int64_t context) const;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "config/synthetic.h"
 
 namespace deepinfer {
 namespace {
@@ -89,14 +90,6 @@ std::vector<int64_t> Multipliers(int layer_id, int64_t classes, int n) {
   return result;
 }
 
-bool IsPrime(int64_t n) {
-  if (n < 2) return false;
-  for (int64_t d = 2; d * d <= n; ++d) {
-    if (n % d == 0) return false;
-  }
-  return true;
-}
-
 void CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return;
   throw Error(Code::kInvalid,
@@ -126,18 +119,18 @@ EngramHash::EngramHash(const EngramHashParams& params, std::vector<int32_t> toke
   pad_class_ = ClassOf(params.pad_token);
 
   // One walk over all layers and columns: each takes the next prime.
-  int64_t prime = params.vocab_size - 1;
+  const std::vector<int64_t> primes =
+      EngramPrimes(params.vocab_size, columns() * static_cast<int64_t>(params.layer_ids.size()));
+  size_t next_prime = 0;
   for (size_t layer = 0; layer < params.layer_ids.size(); ++layer) {
     const int layer_id = params.layer_ids[layer];
     CheckRange("engram_layer_ids", layer_id, 0, 1 << 20);
     Table table{Multipliers(layer_id, params.classes, max_ngram_), {}, {}};
     int64_t table_rows = 0;
     for (int column = 0; column < columns(); ++column) {
-      do ++prime;
-      while (!IsPrime(prime));
-      table.primes.push_back(prime);
+      table.primes.push_back(primes[next_prime++]);
       table.offsets.push_back(table_rows);
-      table_rows += prime;
+      table_rows += table.primes.back();
     }
     if (table_rows != params.num_embeddings[layer]) {
       throw Error(Code::kInvalid, fmt::format("engram_num_embeddings of layer {}: expected {}, the "

@@ -195,6 +195,7 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
                   .pre = s.pre,
                   .n_streams = static_cast<int32_t>(s.c.hc_mult)});
   for (int layer = 0; layer < s.c.num_hidden_layers; ++layer) {
+    b.SetLayer(layer);
     b.AddProbe(fmt::format("streams.{}", layer), s.streams, s.n_rows(),
                s.c.hc_mult * s.c.hidden_size);
     b.AddProbe(fmt::format("pre.{}", layer), s.pre, s.n_rows(), s.c.hc_mult);
@@ -202,6 +203,7 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
     AddTapProbe(s, layer);
     AddBlock(s, layer);
   }
+  b.SetLayer(-1);
   return {AddHead(s, max_samples)};
 }
 

@@ -60,7 +60,7 @@ void AddIndexer(const StepContext& s, int layer, const float* x, const float* qr
   a.scratch = reinterpret_cast<uint8_t*>(s.scratch);
   a.scratch_stride = s.scratch_stride * 4;
   s.b.Add("indexer.select", s.k.index_select, a);
-  s.b.Add("indexer.merge", s.k.index_merge, a);
+  s.b.AddUncounted("indexer.merge", s.k.index_merge, a);
   s.b.AddProbe(LayerName(layer, "n_selected"), s.n_selected, s.n_rows(), 1);
   s.b.AddProbe(LayerName(layer, "selected"), s.selected, s.n_rows(), s.c.index_topk);
   s.b.memory().Restore(mark);

@@ -12,7 +12,24 @@ struct PlanRun {
   Team* team;
   const RegionPlan* plan;
   const ProbeFn* observer;
+  StepProfile* profile;
 };
+
+// One phase on one thread, with its barrier, on the clock.
+void RunProfiled(const PlanRun& run, size_t i, Work work) {
+  const Phase& phase = run.plan->phases[i];
+  if (work.tid == 0) {
+    const OpCost cost = phase.cost(phase.args);
+    run.profile->Describe(i, {phase.name, phase.layer, cost.bytes, cost.flops});
+  }
+  PhaseTimes times;
+  times.begin = StepProfile::Now();
+  phase.invoke(phase.kernel, phase.args, work);
+  times.end = StepProfile::Now();
+  run.team->Barrier();
+  times.leave = StepProfile::Now();
+  run.profile->Record(work.tid, i, times);
+}
 
 void RunThread(void* context, int tid) {
   const PlanRun& run = *static_cast<PlanRun*>(context);
@@ -20,8 +37,12 @@ void RunThread(void* context, int tid) {
   size_t next_probe = 0;
   for (size_t i = 0; i < run.plan->phases.size(); ++i) {
     const Phase& phase = run.plan->phases[i];
-    phase.invoke(phase.kernel, phase.args, work);
-    run.team->Barrier();
+    if (run.profile != nullptr) {
+      RunProfiled(run, i, work);
+    } else {
+      phase.invoke(phase.kernel, phase.args, work);
+      run.team->Barrier();
+    }
     if (run.observer == nullptr) continue;
     const std::vector<Probe>& probes = run.plan->probes;
     for (; next_probe < probes.size() && probes[next_probe].phase == i; ++next_probe) {
@@ -33,8 +54,8 @@ void RunThread(void* context, int tid) {
 
 }  // namespace
 
-void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer) {
-  PlanRun run{&team, &plan, observer};
+void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer, StepProfile* profile) {
+  PlanRun run{&team, &plan, observer, profile};
   team.Run(RunThread, &run);
 }
 

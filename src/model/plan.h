@@ -10,6 +10,8 @@
 
 #include "base/arena.h"
 #include "base/team.h"
+#include "obs/profile.h"
+#include "ops/cost.h"
 #include "ops/op.h"
 
 namespace deepinfer {
@@ -21,6 +23,8 @@ struct Phase {
   void (*invoke)(void (*kernel)(), const void* args, Work work);
   void (*kernel)();
   const void* args;
+  OpCost (*cost)(const void* args);
+  int layer;  // -1: outside the layers
 };
 
 // A named tensor that can be looked at, and changed, after a phase: golden tests read what a layer
@@ -45,8 +49,10 @@ struct RegionPlan {
 // Called on thread 0 between phases, while the other threads wait.
 using ProbeFn = std::function<void(const Probe&)>;
 
-// Runs all phases. Without `observer` no probe costs anything.
-void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer = nullptr);
+// Runs all phases. Without `observer` no probe costs anything; without `profile`, which must have
+// room for the plan, no clock is read.
+void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer = nullptr,
+             StepProfile* profile = nullptr);
 
 // Model code calls this to lay out memory and list phases. It runs twice for every bucket: once
 // with base == nullptr to learn how much memory the plan needs (memory().peak_bytes()), once with
@@ -69,11 +75,17 @@ class PlanBuilder {
     return reinterpret_cast<T*>(base_ + static_cast<uintptr_t>(buf.offset));
   }
 
+  // Phases added from now on belong to this layer; -1: to none.
+  void SetLayer(int layer) { layer_ = layer; }
+
   template <class Args>
   void Add(const char* name, KernelOf<Args> kernel, const Args& args) {
-    auto& bytes = plan_.args.emplace_back(new std::byte[sizeof(Args)]);
-    const Args* copy = new (bytes.get()) Args(args);
-    plan_.phases.push_back({name, &Invoke<Args>, reinterpret_cast<void (*)()>(kernel), copy});
+    AddPhase(name, kernel, args, &Cost<Args>);
+  }
+  // A further phase of an operation whose cost an earlier phase with the same arguments stands for.
+  template <class Args>
+  void AddUncounted(const char* name, KernelOf<Args> kernel, const Args& args) {
+    AddPhase(name, kernel, args, [](const void*) { return OpCost{}; });
   }
 
   void AddProbe(std::string name, float* data, const int32_t* n_rows, int64_t cols);
@@ -84,12 +96,27 @@ class PlanBuilder {
 
  private:
   template <class Args>
+  void AddPhase(const char* name, KernelOf<Args> kernel, const Args& args,
+                OpCost (*cost)(const void*)) {
+    auto& bytes = plan_.args.emplace_back(new std::byte[sizeof(Args)]);
+    const Args* copy = new (bytes.get()) Args(args);
+    plan_.phases.push_back(
+        {name, &Invoke<Args>, reinterpret_cast<void (*)()>(kernel), copy, cost, layer_});
+  }
+
+  template <class Args>
+  static OpCost Cost(const void* args) {
+    return CostOf(*static_cast<const Args*>(args));
+  }
+
+  template <class Args>
   static void Invoke(void (*kernel)(), const void* args, Work work) {
     reinterpret_cast<KernelOf<Args>>(kernel)(*static_cast<const Args*>(args), work);
   }
 
   uintptr_t base_;
   int threads_;
+  int layer_ = -1;
   ArenaPlan memory_;
   RegionPlan plan_;
 };

@@ -1,0 +1,84 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/formats.h"
+#include "checkpoint/checkpoint.h"
+#include "config/synthetic.h"
+
+namespace deepinfer {
+namespace {
+
+ModelConfig SmallConfig(int64_t layers) {
+  return SyntheticConfig({.layers = layers, .experts = 6, .vocab = 256, .engram = 64, .seed = 1});
+}
+
+uint64_t Digest(const Checkpoint& checkpoint) {
+  uint64_t sum = 0;
+  for (const StoredTensor& t : checkpoint.tensors()) {
+    for (int64_t i = 0; i + 8 <= t.bytes; i += 8) {
+      uint64_t word;
+      std::memcpy(&word, t.data + i, 8);
+      sum = sum * 31 + word;
+    }
+  }
+  return sum;
+}
+
+TEST(RandomCheckpoint, SameBytesOnAnyNumberOfThreads) {
+  const ModelConfig config = SmallConfig(1);
+  const uint64_t one = Digest(Checkpoint::Random(config, 7, 1));
+  EXPECT_EQ(one, Digest(Checkpoint::Random(config, 7, 3)));
+  EXPECT_NE(one, Digest(Checkpoint::Random(config, 8, 1)));
+}
+
+// No NaN, and a row of any matrix times inputs around 1 gives results around 1.
+TEST(RandomCheckpoint, ValuesArePlausible) {
+  const ModelConfig config = SmallConfig(4);
+  const Checkpoint checkpoint = Checkpoint::Random(config, 1, 2);
+  for (const StoredTensor& t : checkpoint.tensors()) {
+    if (t.dtype == "F8_E8M0" || t.shape.size() < 2) continue;
+    const WeightView w = checkpoint.Get(t.name);
+    double sum = 0;
+    for (int64_t c = 0; c < w.cols; ++c) {
+      float value = 0;
+      const uint8_t* row = w.data;
+      if (w.dtype == DType::kBf16) {
+        uint16_t half;
+        std::memcpy(&half, row + 2 * c, 2);
+        value = Bf16ToFloat(half);
+      } else if (w.dtype == DType::kF32) {
+        std::memcpy(&value, row + 4 * c, 4);
+      } else if (w.dtype == DType::kFp4Row32) {
+        value = E2m1ToFloat((row[c / 2] >> (c % 2 * 4)) & 15) * Ue8m0ToFloat(w.scale[c / 32]);
+      } else {
+        value = E4m3ToFloat(row[c]) * Ue8m0ToFloat(w.scale[c / 32]);
+      }
+      ASSERT_TRUE(std::isfinite(value)) << t.name << " column " << c;
+      sum += double{value} * double{value};
+    }
+    EXPECT_GT(sum, 0.2) << t.name;
+    EXPECT_LT(sum, 5) << t.name;
+  }
+}
+
+TEST(RandomCheckpoint, RefusesWhatMemoryCannotHold) {
+  ModelConfig config = SmallConfig(1);
+  config.vocab_size = int64_t{1} << 36;  // 1.3 PiB of embedding and head
+  try {
+    Checkpoint::Random(config, 1, 1);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(),
+                testing::HasSubstr(
+                    "synthetic weights (fewer layers, experts or words take less): needs 13"));
+    EXPECT_THAT(e.what(), testing::HasSubstr("MiB are available"));
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer

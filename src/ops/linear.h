@@ -12,8 +12,8 @@ enum class WeightDecode : uint8_t {
   kNarrowedF32,  // fp32 weights are first rounded to bf16
 };
 
-// Per thread: 64 rows of bf16 inputs, columns rounded up to a multiple of 32.
-static inline int64_t LinearScratchFloats(int64_t cols) { return (cols + 31) / 32 * 32 * 64 / 2; }
+// Per thread: 128 rows of bf16 inputs, columns rounded up to a multiple of 32.
+static inline int64_t LinearScratchFloats(int64_t cols) { return (cols + 31) / 32 * 32 * 128 / 2; }
 
 // y[r, o] = sum_k x[r, k] * w[o, k], in fp32 or better, rounded once to bf16 if `round`.
 //

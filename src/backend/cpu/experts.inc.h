@@ -47,7 +47,7 @@ static void GateUpPanels(const GateUpArgs& a, Work work) {
     for (int64_t p = a.pairs.begin[i]; p < end; p += kBlockRows) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.x + int64_t{a.pairs.rows[p + m]} * a.hidden;
-      const Inputs inputs = Prepare(x, n, a.hidden, a.scratch + work.tid * a.scratch_stride);
+      const Inputs inputs = Prepare(expert.w1, 0, x, n, a.scratch + work.tid * a.scratch_stride);
       for (int64_t c = columns.begin; c < columns.end; c += kActColumns) {
         GateUpBlock(a, expert, inputs, p, c);
       }
@@ -80,7 +80,7 @@ static void DownPanels(const DownArgs& a, Work work) {
     for (int64_t p = a.pairs.begin[i]; p < end; p += kBlockRows) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.act + (p + m) * a.inter;
-      const Inputs inputs = Prepare(x, n, a.inter, a.scratch + work.tid * a.scratch_stride);
+      const Inputs inputs = Prepare(w2, 0, x, n, a.scratch + work.tid * a.scratch_stride);
       for (int64_t o = columns.begin; o < columns.end; o += kPanel) {
         DownPanel(a, w2, inputs, p, o, Smaller(kPanel, columns.end - o));
       }

@@ -9,7 +9,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int32_t kExperts = 6, kTopk = 2, kHidden = 96, kInter = 64;
+constexpr int32_t kExperts = 6, kTopk = 2, kHidden = 256, kInter = 128;
 
 // Tables that multiply bf16 values on tiles are tested with such values.
 bool HasTiles(const KernelTable& table) { return std::string(table.isa) == "amx"; }
@@ -326,7 +326,7 @@ TEST(Experts, DownIsBitEqualWhereSumsAreExact) {
 }
 
 // Inexact sums: 300 rows at once against every row alone, and against the reference within the
-// bound of a sum of 64 terms of magnitude below 6 * 2^1 * |act|.
+// bound of a sum of kInter terms of magnitude below 6 * 2^1 * |act|.
 TEST(Experts, DownRowsAreIndependent) {
   Random random(6);
   const Experts experts = RandomExperts(DType::kFp4Row32, 1, Values::kAny, &random);
@@ -342,7 +342,7 @@ TEST(Experts, DownRowsAreIndependent) {
       RunDown(ReferenceKernels(), &all, experts, act.data(), 300, false, 1);
   for (const KernelTable* table : VectorTables()) {
     const std::vector<float> y = RunDown(*table, &all, experts, act.data(), 300, false, 2);
-    ExpectNear(expected, y, 0, 64 * 12 * 4 * (64 + 6) * 0x1p-24f, table->isa);
+    ExpectNear(expected, y, 0, kInter * 12 * 4 * (kInter + 6) * 0x1p-24f, table->isa);
     for (int64_t r = 0; r < 300; ++r) {
       const std::vector<float> alone =
           RunDown(*table, &one, experts, act.data() + r * kInter, 1, false, 1);

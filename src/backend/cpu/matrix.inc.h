@@ -24,7 +24,9 @@ struct Inputs {
   int64_t n;
 };
 
-static inline Inputs Prepare(const float* const* x, int64_t n, int64_t, float*) { return {x, n}; }
+static inline Inputs Prepare(const WeightView&, int64_t, const float* const* x, int64_t n, float*) {
+  return {x, n};
+}
 
 // Outputs that a thread takes at a time: whole cache lines of y where there are enough outputs for
 // every thread.

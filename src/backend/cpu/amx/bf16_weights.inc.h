@@ -92,9 +92,7 @@ static inline void UpperHalves(const float* x, int64_t n, uint16_t* y) {
   }
 }
 
-constexpr int kChunk = 256;  // columns decoded at a time: 32 rows of them are 16 KiB
-
-// Columns [c, c + n) of a row of any weight but kF32; c is a multiple of 32, n <= kChunk. Writes n
+// Columns [c, c + n) of a row of any weight but kF32; c is a multiple of 32, n <= kGroup. Writes n
 // words rounded up to a multiple of 64; up to the next multiple of 32 they are zero.
 static void DecodeToBf16(const WeightView& w, WeightDecode decode, int64_t row, int64_t c,
                          int64_t n, uint16_t* y) {
@@ -109,7 +107,7 @@ static void DecodeToBf16(const WeightView& w, WeightDecode decode, int64_t row, 
     if (w.dtype == DType::kFp4Row32) return Fp4ToBf16(data + c / 2, scale, n, y);
     if (Fp8ToBf16(data + c, scale, n, decode == WeightDecode::kHalvedFp8, y)) return;
   }
-  alignas(64) float values[kChunk];
+  alignas(64) float values[kGroup];
   DecodeWeights(w, decode, row, c, n, values);
   UpperHalves(values, n, y);
 }

@@ -7,8 +7,10 @@ namespace deepinfer::cpu::amx {
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/weights_avx512.inc.h"
 #include "backend/cpu/weight_rows.inc.h"
-#include "backend/cpu/amx/bf16_weights.inc.h"
 #include "backend/cpu/amx/tile_registers.inc.h"
+#include "backend/cpu/amx/tile_order.inc.h"
+#include "backend/cpu/amx/bf16_weights.inc.h"
+#include "backend/cpu/amx/panel_weights.inc.h"
 #include "backend/cpu/amx/tiles.inc.h"
 #include "backend/cpu/experts.inc.h"
 // clang-format on
@@ -26,14 +28,12 @@ static bool TilesServe(bool bf16_inputs, const ExpertPairs& pairs, const ExpertW
 
 void GateUp(const GateUpArgs& a, Work work) {
   if (!TilesServe(a.bf16_inputs, a.pairs, a.experts)) return avx512::GateUp(a, work);
-  ConfigureTiles();
   GateUpPanels(a, work);
   ReleaseTiles();
 }
 
 void Down(const DownArgs& a, Work work) {
   if (!TilesServe(a.bf16_inputs, a.pairs, a.experts)) return avx512::Down(a, work);
-  ConfigureTiles();
   DownPanels(a, work);
   ReleaseTiles();
 }

@@ -7,8 +7,10 @@ namespace deepinfer::cpu::amx {
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/weights_avx512.inc.h"
 #include "backend/cpu/weight_rows.inc.h"
-#include "backend/cpu/amx/bf16_weights.inc.h"
 #include "backend/cpu/amx/tile_registers.inc.h"
+#include "backend/cpu/amx/tile_order.inc.h"
+#include "backend/cpu/amx/bf16_weights.inc.h"
+#include "backend/cpu/amx/panel_weights.inc.h"
 #include "backend/cpu/amx/tiles.inc.h"
 #include "backend/cpu/linear.inc.h"
 // clang-format on
@@ -20,7 +22,6 @@ static bool TilesServe(const LinearArgs& a) {
 
 void Linear(const LinearArgs& a, Work work) {
   if (!TilesServe(a)) return avx512::Linear(a, work);
-  ConfigureTiles();
   LinearPanels(a, work);
   ReleaseTiles();
 }

@@ -9,11 +9,15 @@ struct TileConfig {
   uint8_t rows[16];
 };
 
-// All eight tiles: 16 rows of 64 bytes. The tiles belong to the caller until ReleaseTiles().
-static inline void ConfigureTiles() {
+// Eight tiles of 16 rows: 4 and 5 of 64 bytes, for weights, the others of `width` 32-bit lanes, for
+// sums and for x. They belong to the caller until ReleaseTiles().
+static inline void ConfigureTiles(int64_t width = 16) {
   alignas(64) TileConfig config = {};
   config.palette = 1;
-  for (int t = 0; t < 8; ++t) config.row_bytes[t] = 64, config.rows[t] = 16;
+  for (int t = 0; t < 8; ++t) {
+    config.row_bytes[t] = static_cast<uint16_t>(t == 4 || t == 5 ? 64 : 4 * width);
+    config.rows[t] = 16;
+  }
   asm volatile("" : : "r"(&config) : "memory");  // g++ 12 believes that the next line reads 8 bytes
   _tile_loadconfig(&config);
 }

@@ -1,73 +1,117 @@
 // Products of checkpoint weights with rows of bf16 values, on tiles. Included inside namespace
-// deepinfer::cpu::amx, after bf16_weights.inc.h and tile_registers.inc.h. Offers what matrix.inc.h
-// offers.
+// deepinfer::cpu::amx, after panel_weights.inc.h. Offers what matrix.inc.h offers.
 //
-// A tile of 16 weight rows x 32 columns, as the weights lie in memory, times a tile of 32 columns x
-// 16 rows of x gives 16 x 16 sums. Every output has one accumulator that adds the columns of its
-// piece in ascending order, a pair at a time; chunks and blocks only store and reload it. So a
-// row's result does not depend on the rows or outputs beside it. Bound: decoding for few rows, tile
-// multiplications for many.
+// A tile of 16 weight rows x 32 columns times a tile of 32 columns x 16 rows of x gives 16 x 16
+// sums. Every output has one accumulator that adds the tiles of its piece in ascending order;
+// storing and reloading it changes nothing. So a row's result does not depend on the rows or
+// outputs beside it.
 
-constexpr int kPanel = 32;      // weight rows: two tiles, so that two chains hide the latency
-constexpr int kBlockRows = 64;  // rows of x: four tiles, packed once and read by every panel
-constexpr int kRowTiles = kPanel / 16, kColumnTiles = kBlockRows / 16;
+typedef float TileSums[kPanel / 16][16][16];  // [weight row / 16][weight row % 16][row of x]
 
-// Decoded rows lie this far apart, in words: a multiple of 4 KiB would put them into the same cache
-// sets.
-constexpr int kChunkStride = kChunk + 32;
+constexpr int kColumnTiles = kBlockRows / 16;
+constexpr int kSectionGroups = 2;  // decoded at a time for many rows: 16 KiB
+constexpr int kSection = kSectionGroups * kGroup;
 
-// Rows of x as tiles: of every 16 rows, of every 32 columns, [16 pairs of columns][16 rows][2].
-// Rows and columns that do not exist are zero.
-struct Inputs {
-  const uint16_t* tiles;
-  int64_t n;      // rows
-  int64_t steps;  // tiles of 32 columns
-};
+static inline int64_t OutputUnit(int64_t, int) { return kPanel; }
 
-static inline int64_t OutputUnit(int64_t n_outputs, int n_threads) {
-  return n_outputs >= kPanel * int64_t{n_threads} ? kPanel : 16;
+// Tile loads of g++ 12 do not tell the compiler that they read memory, nor stores that they write:
+// between them and other accesses stands this.
+static DI_INLINE void Fence() { asm volatile("" : : : "memory"); }
+
+// ---- few rows: decode and multiply side by side ----
+
+template <int kBlocks>
+static DI_INLINE void ZeroSums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  if (kBlocks == 2) _tile_zero(2);
+  if (kBlocks == 2) _tile_zero(3);
 }
 
-// ---- packing ----
+template <int kBlocks>
+static DI_INLINE void StoreSums(TileSums* sums) {
+  _tile_stored(0, sums[0][0], 64);
+  _tile_stored(1, sums[0][1], 64);
+  if (kBlocks == 2) _tile_stored(2, sums[1][0], 64);
+  if (kBlocks == 2) _tile_stored(3, sums[1][1], 64);
+  Fence();
+}
 
-// scratch: LinearScratchFloats(cols).
-static Inputs Prepare(const float* const* x, int64_t n, int64_t cols, float* scratch) {
-  uint16_t* tiles = reinterpret_cast<uint16_t*>(scratch);
-  const int64_t steps = (cols + 31) / 32;
-  for (int64_t first = 0; first < n; first += 16) {
-    for (int64_t s = 0; s < steps; ++s) {
-      IntVec rows[16];
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) {
-        rows[i] = first + i < n ? LoadPairs(x[first + i] + 32 * s, cols - 32 * s) : SetInt(0);
-      }
-      Transpose(rows);
-      uint16_t* tile = tiles + (first / 16 * steps + s) * kTileWords;
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + 32 * i, rows[i]);
+// Multiplies the group `now`; kDecode: decodes the following one, which is not the last of its
+// rows, into `next`. x: the group's first tile of each block.
+template <int kBlocks, bool kDecode, class Panel>
+static DI_INLINE void MultiplyGroup(Panel* panel, const uint16_t* now, uint16_t* next,
+                                    const uint16_t* x0, const uint16_t* x1, int64_t width) {
+  if (kDecode) panel->StartGroup();
+#pragma GCC unroll 4
+  for (int t = 0; t < kGroupTiles; ++t) {
+    if (kDecode) panel->template Decode4<false>(next + 8 * t * kTileColumns);
+    Fence();
+    _tile_loadd(6, x0, width * 4);
+    if (kBlocks == 2) _tile_loadd(7, x1, width * 4);
+    _tile_loadd(4, now + 2 * t * kTileWords, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    if (kBlocks == 2) _tile_dpbf16ps(2, 4, 7);
+    if (kDecode) panel->template Decode4<false>(next + (8 * t + 4) * kTileColumns);
+    Fence();
+    _tile_loadd(5, now + (2 * t + 1) * kTileWords, 64);
+    _tile_dpbf16ps(1, 5, 6);
+    if (kBlocks == 2) _tile_dpbf16ps(3, 5, 7);
+    x0 += width * kTileColumns;
+    if (kBlocks == 2) x1 += width * kTileColumns;
+  }
+  if (kDecode) panel->NextGroup();
+}
+
+// totals += sums; sums = 0, for `blocks` blocks of rows of x.
+static inline void EndPiece(int64_t blocks, TileSums* sums, TileSums* totals) {
+  float *from = &sums[0][0][0][0], *to = &totals[0][0][0][0];
+  for (int64_t i = 0; i < blocks * kPanel * 16; i += kLanes) {
+    Store(to + i, Load(to + i) + Load(from + i));
+    Store(from + i, Zero());
+  }
+}
+
+// Up to 32 rows of x. Bound: weight bytes.
+template <int kBlocks, class Panel>
+static bool StreamPanel(Panel panel, const Inputs& x, int64_t piece, TileSums* sums,
+                        TileSums* totals) {
+  alignas(64) uint16_t ring[2][kGroupWords];
+  const int64_t groups = x.steps / kGroupTiles, piece_groups = piece / kGroup;
+  const uint16_t *x0 = x.tiles, *x1 = x.Tile(1, 0);
+  const int64_t x_group = kGroup * x.width;
+  DecodeGroup(&panel, groups == 1, ring[0]);
+  ZeroSums<kBlocks>();
+  for (int64_t g = 0; g < groups; ++g, x0 += x_group, x1 += x_group) {
+    uint16_t *now = ring[g & 1], *next = ring[~g & 1];
+    if (g + 2 < groups) {
+      MultiplyGroup<kBlocks, true>(&panel, now, next, x0, x1, x.width);
+    } else {
+      if (g + 2 == groups) DecodeGroup(&panel, true, next);
+      MultiplyGroup<kBlocks, false>(&panel, now, next, x0, x1, x.width);
+    }
+    if (g + 1 < groups && (g + 1) % piece_groups == 0) {
+      StoreSums<kBlocks>(sums);
+      ZeroSums<kBlocks>();
+      EndPiece(kBlocks, sums, totals);
     }
   }
-  return {tiles, n, steps};
+  StoreSums<kBlocks>(sums);
+  if (piece_groups < groups) EndPiece(kBlocks, sums, totals);
+  return panel.Sound();
 }
 
-// ---- multiplying ----
-
-typedef float TileSums[kRowTiles][16][16];  // [weight row / 16][weight row % 16][row of x]
-
-// Tile loads of g++ 12 do not tell the compiler that they read memory: what they read must be
-// written before this.
-static inline void FinishStores(const uint16_t* w, const uint16_t* x, const TileSums* c) {
-  asm volatile("" : : "r"(w), "r"(x), "r"(c) : "memory");
-}
+// ---- many rows: decode a section, multiply all rows with it ----
 
 // Adds `steps` tiles of 32 columns to the sums of 16 rows of x.
-static inline void MultiplyOne(const uint16_t* w, const uint16_t* x, int64_t steps, TileSums* c) {
+static inline void MultiplyOne(const uint16_t* w, const uint16_t* x, int64_t steps, int64_t width,
+                               TileSums* c) {
   _tile_loadd(0, c[0][0], 64);
   _tile_loadd(1, c[0][1], 64);
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_loadd(6, x + s * kTileWords, 64);
-    _tile_loadd(4, w + 32 * s, kChunkStride * 2);
-    _tile_loadd(5, w + 16 * kChunkStride + 32 * s, kChunkStride * 2);
+  for (int64_t s = 0; s < steps; ++s, w += 2 * kTileWords, x += width * kTileColumns) {
+    _tile_loadd(6, x, width * 4);
+    _tile_loadd(4, w, 64);
+    _tile_loadd(5, w + kTileWords, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
   }
@@ -75,18 +119,18 @@ static inline void MultiplyOne(const uint16_t* w, const uint16_t* x, int64_t ste
   _tile_stored(1, c[0][1], 64);
 }
 
-// The same for 32 rows of x, whose tiles lie x_stride words apart.
-static inline void MultiplyTwo(const uint16_t* w, const uint16_t* x, int64_t x_stride,
-                               int64_t steps, TileSums* c) {
+// The same for 32 rows of x, whose tiles are 16 rows wide and lie x_block words apart.
+static inline void MultiplyTwo(const uint16_t* w, const uint16_t* x, int64_t x_block, int64_t steps,
+                               TileSums* c) {
   _tile_loadd(0, c[0][0], 64);
   _tile_loadd(1, c[0][1], 64);
   _tile_loadd(2, c[1][0], 64);
   _tile_loadd(3, c[1][1], 64);
-  for (int64_t s = 0; s < steps; ++s) {
-    _tile_loadd(6, x + s * kTileWords, 64);
-    _tile_loadd(7, x + x_stride + s * kTileWords, 64);
-    _tile_loadd(4, w + 32 * s, kChunkStride * 2);
-    _tile_loadd(5, w + 16 * kChunkStride + 32 * s, kChunkStride * 2);
+  for (int64_t s = 0; s < steps; ++s, w += 2 * kTileWords, x += kTileWords) {
+    _tile_loadd(6, x, 64);
+    _tile_loadd(4, w, 64);
+    _tile_loadd(7, x + x_block, 64);
+    _tile_loadd(5, w + kTileWords, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
     _tile_dpbf16ps(2, 4, 7);
@@ -98,66 +142,103 @@ static inline void MultiplyTwo(const uint16_t* w, const uint16_t* x, int64_t x_s
   _tile_stored(3, c[1][1], 64);
 }
 
-// Columns [32 * first_step, 32 * (first_step + steps)) of all rows of x; w: decoded rows.
-static inline void Multiply(const uint16_t* w, const Inputs& x, int64_t first_step, int64_t steps,
-                            TileSums* sums) {
-  const int64_t stride = x.steps * kTileWords;
-  const uint16_t* tiles = x.tiles + first_step * kTileWords;
-  FinishStores(w, tiles, sums);
-  int64_t t = 0;
-  for (; 16 * (t + 1) < x.n; t += 2) MultiplyTwo(w, tiles + t * stride, stride, steps, sums + t);
-  if (16 * t < x.n) MultiplyOne(w, tiles + t * stride, steps, sums + t);
+// All rows of x with `steps` tiles of decoded weights.
+static inline void MultiplySection(const uint16_t* w, const Inputs& x, int64_t first_step,
+                                   int64_t steps, TileSums* sums) {
+  const int64_t x_block = x.steps * kTileColumns * x.width;
+  int64_t b = 0;
+  Fence();
+  for (; 16 * (b + 1) < x.n; b += 2) {
+    MultiplyTwo(w, x.Tile(b, first_step), x_block, steps, sums + b);
+  }
+  if (16 * b < x.n) MultiplyOne(w, x.Tile(b, first_step), steps, x.width, sums + b);
+  Fence();
 }
 
-// totals += sums; sums = 0, for the tiles that hold n rows of x.
-static inline void EndPiece(int64_t n, TileSums* sums, TileSums* totals) {
-  float *from = &sums[0][0][0][0], *to = &totals[0][0][0][0];
-  const int64_t floats = (n + 15) / 16 * kRowTiles * 256;
-  for (int64_t i = 0; i < floats; i += kLanes) {
-    Store(to + i, Load(to + i) + Load(from + i));
-    Store(from + i, Zero());
+// decode(c, n, words) writes columns [c, c + n) of the panel. Bound: multiplies, and decoding where
+// the rows are few.
+template <class Decode>
+static inline void BlockPanel(Decode decode, int64_t cols, int64_t piece, const Inputs& x,
+                              TileSums* sums, TileSums* totals) {
+  alignas(64) uint16_t words[kSectionGroups * kGroupWords];
+  const int64_t blocks = (x.n + 15) / 16;
+  memset(sums, 0, static_cast<size_t>(blocks) * sizeof(TileSums));
+  for (int64_t k = 0, stop; k < cols; k = stop) {
+    const int64_t piece_end = Smaller((k / piece + 1) * piece, cols);
+    stop = Smaller(k + kSection, piece_end);
+    for (int64_t c = k; c < stop; c += kGroup) {
+      decode(c, Smaller(kGroup, stop - c), words + (c - k) / kGroup * kGroupWords);
+    }
+    MultiplySection(words, x, k / kTileColumns, (stop - k + kTileColumns - 1) / kTileColumns, sums);
+    if (stop == piece_end && piece < cols) EndPiece(blocks, sums, totals);
   }
+}
+
+// ---- panels ----
+
+// False if the panel needs the general decoder: then the sums mean nothing.
+template <class Panel>
+static inline bool FastPanel(Panel panel, const WeightView& w, const Inputs& x, int64_t piece,
+                             TileSums* sums, TileSums* totals) {
+  if (x.n <= 16) return StreamPanel<1>(panel, x, piece, sums, totals);
+  if (x.n <= 32) return StreamPanel<2>(panel, x, piece, sums, totals);
+  BlockPanel([&panel, &w](int64_t c, int64_t,
+                          uint16_t* out) { DecodeGroup(&panel, c + kGroup == w.cols, out); },
+             w.cols, piece, x, sums, totals);
+  return panel.Sound();
+}
+
+static bool TryFastPanel(const WeightView& w, WeightDecode decode, int64_t row, const Inputs& x,
+                         int64_t piece, TileSums* sums, TileSums* totals) {
+  if (x.order == Order::kFp4) {
+    Fp4Panel panel;
+    return panel.Open(w, row) && FastPanel(panel, w, x, piece, sums, totals);
+  }
+  if (x.order == Order::kFp8) {
+    Fp8Panel panel;
+    return panel.Open(w, decode, row) && FastPanel(panel, w, x, piece, sums, totals);
+  }
+  return false;
 }
 
 // y[m * y_stride + j]: the totals turned so that a row of x is a row of y.
 static void StoreTotals(TileSums* totals, int64_t n, float* y, int64_t y_stride) {
-  for (int64_t t = 0; 16 * t < n; ++t) {
-    for (int g = 0; g < kRowTiles; ++g) {
+  if (n <= 2) {
+    for (int j = 0; j < kPanel; ++j) {
+      for (int64_t m = 0; m < n; ++m) y[m * y_stride + j] = totals[0][j / 16][j % 16][m];
+    }
+    return;
+  }
+  for (int64_t b = 0; 16 * b < n; ++b) {
+    for (int g = 0; g < kPanel / 16; ++g) {
       IntVec rows[16];
 #pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) rows[i] = Bits(Load(totals[t][g][i]));
+      for (int i = 0; i < 16; ++i) rows[i] = Bits(Load(totals[b][g][i]));
       Transpose(rows);
       alignas(64) float turned[16][16];
 #pragma GCC unroll 16
       for (int i = 0; i < 16; ++i) Store(turned[i], FromBits(rows[i]));
-      for (int64_t m = 16 * t; m < Smaller(n, 16 * (t + 1)); ++m) {
-        Store(y + m * y_stride + 16 * g, Load(turned[m - 16 * t]));
+      for (int64_t m = 16 * b; m < Smaller(n, 16 * (b + 1)); ++m) {
+        Store(y + m * y_stride + 16 * g, Load(turned[m - 16 * b]));
       }
     }
   }
 }
 
-// As DotPanel of matrix.inc.h. Pieces are multiples of 32 columns; the weight is not kF32.
+// As DotPanel of matrix.inc.h. Pieces are multiples of 32 columns; the weight is not kF32. x comes
+// from Prepare for this tensor.
 static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int64_t n_out,
                      const Inputs& x, int64_t piece, float* y, int64_t y_stride) {
-  alignas(64) uint16_t weights[kPanel * kChunkStride];  // rows beyond n_out hold anything
   alignas(64) TileSums sums[kColumnTiles], totals[kColumnTiles];
   const size_t used = static_cast<size_t>((x.n + 15) / 16) * sizeof(TileSums);
-  memset(sums, 0, used);
+  if (piece == 0 || piece > w.cols) piece = w.cols;
+  memset(sums, 0, used);  // what narrow tiles leave alone must not be slow to add
   memset(totals, 0, used);
-  if (piece == 0) piece = w.cols;
-  for (int64_t c = 0; c < w.cols; c += kChunk) {
-    const int64_t end = Smaller(c + kChunk, w.cols);
-    for (int j = 0; j < n_out; ++j) {
-      DecodeToBf16(w, decode, row + j, c, end - c, weights + j * kChunkStride);
-      PrefetchWeights(w, row + j + kPanel, c, end - c);
-    }
-    for (int64_t k = c, stop; k < end; k = stop) {  // the parts of pieces inside this chunk
-      const int64_t piece_end = Smaller((k / piece + 1) * piece, w.cols);
-      stop = Smaller(piece_end, end);
-      Multiply(weights + (k - c), x, k / 32, (stop - k + 31) / 32, sums);
-      if (stop == piece_end) EndPiece(x.n, sums, totals);
-    }
+  if (n_out < kPanel || !TryFastPanel(w, decode, row, x, piece, sums, totals)) {
+    memset(totals, 0, used);
+    const AnyPanel panel = {w, decode, row, n_out, x.order};
+    BlockPanel([&panel](int64_t c, int64_t n, uint16_t* out) { panel.Decode(c, n, out); }, w.cols,
+               piece, x, sums, totals);
   }
-  StoreTotals(totals, x.n, y, y_stride);
+  StoreTotals(piece < w.cols ? totals : sums, x.n, y, y_stride);
 }

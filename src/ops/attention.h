@@ -125,11 +125,14 @@ struct AttentionArgs {
 
 constexpr int kAttentionBlock = 64;  // rows per step of the running maximum
 
-// Per thread: one block of decoded rows and, for each of up to kAttentionHeads heads, scores and an
-// accumulator.
-constexpr int kAttentionHeads = 8;
+// Heads of one row that a thread attends with at a time: they share every block of decoded rows.
+constexpr int kAttentionHeads = 64;
+
+// Per thread: a block of decoded rows (two forms of it, half the size each, where tiles multiply),
+// and for each of kAttentionHeads heads its query, scores, weights and an accumulator.
 static inline int64_t AttentionScratchFloats(int64_t head_dim) {
-  return kAttentionBlock * head_dim + kAttentionHeads * (kAttentionBlock + head_dim + 16);
+  return (kAttentionBlock / 2 + 2 * kAttentionHeads) * head_dim +
+         2 * kAttentionHeads * kAttentionBlock;
 }
 
 }  // namespace deepinfer

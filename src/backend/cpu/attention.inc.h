@@ -1,101 +1,82 @@
-// Attention over window and selected rows. Included inside namespace deepinfer::cpu::<isa>.
+// Attention over window and selected rows. Included inside namespace deepinfer::cpu::<isa>, after
+// attention_rows.inc.h.
 //
-// A group of heads of one row shares every decoded block of 64 rows. Each dot product has one
-// accumulator over ascending columns, each output one over ascending rows, whatever the group: so
-// the cut over threads changes no bit. Bound: multiply-adds (2 * heads * rows * head_dim a token; a
-// decoded block is used by up to 8 heads).
+// The heads of one row that a thread has share every decoded block of 64 rows. Each dot product has
+// one accumulator over ascending columns, each output one over ascending rows, whatever the heads
+// beside it: so the cut over threads changes no bit. Bound: multiply-adds (2 * heads * rows *
+// head_dim a token).
 
-constexpr int kHeadTile = 4;
+// A tile of dot products: kHeadTile heads x kRowTile rows, one vector each, then as many lanes.
+constexpr int kRowTile = 4, kHeadTile = kLanes / kRowTile;
+// Rows scored at a time by all heads: 16 x 512 floats stay in the first-level cache.
+constexpr int kScoredRows = 16;
+static_assert(kAttentionBlock % kScoredRows == 0 && kScoredRows % kRowTile == 0, "whole tiles");
 
-// Where one group of heads keeps its state in the thread's scratch (AttentionScratchFloats).
+// Where the heads of one row keep their state in the thread's scratch (AttentionScratchFloats).
 struct AttentionState {
-  float* rows;    // [kAttentionBlock, head_dim] decoded
-  float* scores;  // [heads, kAttentionBlock]
-  float* sums;    // [heads, head_dim]
-  float* top;     // [heads] running maximum
-  float* total;   // [heads] running denominator
+  float* rows;    // [kAttentionBlock] decoded, row_stride apart
+  float* scores;  // [kAttentionHeads, kAttentionBlock]
+  float* sums;    // [kAttentionHeads, head_dim]
+  float* top;     // [kAttentionHeads] running maximum
+  float* total;   // [kAttentionHeads] running denominator
+  float* shrink;  // [kAttentionHeads] factor for everything summed before the block
+  int64_t row_stride;
 };
 
 static inline AttentionState PlaceState(float* scratch, int64_t head_dim) {
   AttentionState s;
+  s.row_stride = head_dim + 16;  // a multiple of 2 KiB would put rows into the same cache sets
   s.rows = scratch;
-  s.scores = s.rows + kAttentionBlock * head_dim;
+  s.scores = s.rows + kAttentionBlock * s.row_stride;
   s.sums = s.scores + kAttentionHeads * kAttentionBlock;
   s.top = s.sums + kAttentionHeads * head_dim;
   s.total = s.top + kAttentionHeads;
+  s.shrink = s.total + kAttentionHeads;
   return s;
 }
 
-// The rows that row `r` of the step attends to: n_window window rows from position window_begin,
-// then n_selected.
-struct RowList {
-  int64_t window_begin, n_window, n_selected;
-};
+// Tiles at the edge repeat the last head or row.
+static inline int64_t NotBeyond(int64_t i, int64_t n) { return i < n ? i : n - 1; }
 
-static inline RowList ListRows(const AttentionArgs& a, int64_t r) {
-  const int64_t t = a.positions[r], first = t - a.window + 1;
-  const int64_t begin = first > 0 ? first : 0;
-  return {begin, t + 1 - begin, a.compressed.rows != nullptr ? a.n_selected[r] : 0};
-}
-
-// Decodes rows [first, first + n) of the list.
-static inline void DecodeListed(const AttentionArgs& a, int64_t r, const RowList& list,
-                                int64_t first, int64_t n, float* rows) {
-  const int64_t window_bytes = RowBytes(a.window_format, a.head_dim);
-  const int64_t compressed_bytes = RowBytes(a.compressed.format, a.head_dim);
-  for (int64_t i = first; i < first + n; ++i, rows += a.head_dim) {
-    if (i < list.n_window) {
-      const int64_t slot = int64_t{a.row_slots[r]} * a.ring + (list.window_begin + i) % a.ring;
-      DecodeRow(a.window_format, a.window_rows + slot * window_bytes, a.head_dim, rows);
-    } else {
-      const int64_t j = a.selected[r * a.topk + i - list.n_window];
-      const uint8_t* row = PagedRow(a.compressed, a.row_seqs[r], j, compressed_bytes);
-      DecodeRow(a.compressed.format, row, a.head_dim, rows);
+// Columns [d, d + n) of the dot products, n at most kLanes.
+static inline void ScoreStep(const float* const (&q)[kHeadTile],
+                             const float* const (&rows)[kRowTile], int64_t d, int64_t n,
+                             Vec (&sum)[kLanes]) {
+  Vec row[kRowTile];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRowTile; ++i) row[i] = LoadFirst(rows[i] + d, n);
+#pragma GCC unroll 4
+  for (int h = 0; h < kHeadTile; ++h) {
+    const Vec query = LoadFirst(q[h] + d, n);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowTile; ++i) {
+      sum[h * kRowTile + i] = Fma(query, row[i], sum[h * kRowTile + i]);
     }
   }
 }
 
-// Columns [d, d + n) of the dot products of kHeads heads with kRows rows, n at most kLanes.
-template <int kHeads, int kRows>
-static inline void ScoreStep(const float* q, const float* rows, int64_t dim, int64_t d, int64_t n,
-                             Vec (&sum)[kHeads][kRows]) {
-  Vec row[kRows];
-#pragma GCC unroll 2
-  for (int i = 0; i < kRows; ++i) row[i] = LoadFirst(rows + i * dim + d, n);
+// Scores of heads [h, h + kHeadTile) with rows [i, i + kRowTile) of the block. n_rows may end
+// inside the tile: what is stored behind it means nothing.
+static inline void ScoreTile(const float* q, int64_t h, int64_t n_heads, int64_t i, int64_t n_rows,
+                             int64_t dim, float scale, const AttentionState& s) {
+  const float *queries[kHeadTile], *rows[kRowTile];
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-    const Vec query = LoadFirst(q + h * dim + d, n);
-#pragma GCC unroll 2
-    for (int i = 0; i < kRows; ++i) sum[h][i] = Fma(query, row[i], sum[h][i]);
-  }
-}
-
-// scores[h, i] = q[h] . rows[i] * scale for kHeads heads and kRows rows.
-template <int kHeads, int kRows>
-static inline void ScoreTile(const float* q, const float* rows, int64_t dim, float scale,
-                             float* scores) {
-  Vec sum[kHeads][kRows];
+  for (int k = 0; k < kHeadTile; ++k) queries[k] = q + NotBeyond(h + k, n_heads) * dim;
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 2
-    for (int i = 0; i < kRows; ++i) sum[h][i] = Zero();
-  }
+  for (int k = 0; k < kRowTile; ++k) rows[k] = s.rows + NotBeyond(i + k, n_rows) * s.row_stride;
+  Vec sum[kLanes];
+#pragma GCC unroll 16
+  for (int k = 0; k < kLanes; ++k) sum[k] = Zero();
   int64_t d = 0;
-  for (; d + kLanes <= dim; d += kLanes) ScoreStep(q, rows, dim, d, kLanes, sum);
-  if (d < dim) ScoreStep(q, rows, dim, d, dim - d, sum);
+  for (; d + kLanes <= dim; d += kLanes) ScoreStep(queries, rows, d, kLanes, sum);
+  if (d < dim) ScoreStep(queries, rows, d, dim - d, sum);
+  float scores[kLanes];
+  Store(scores, SumEach(sum) * Set(scale));
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 2
-    for (int i = 0; i < kRows; ++i) scores[h * kAttentionBlock + i] = Sum(sum[h][i]) * scale;
+  for (int k = 0; k < kHeadTile; ++k) {
+    float* to = s.scores + NotBeyond(h + k, n_heads) * kAttentionBlock + i;
+    memcpy(to, scores + k * kRowTile, sizeof(float) * kRowTile);
   }
-}
-
-template <int kHeads>
-static inline void ScoreHeads(const float* q, const float* rows, int64_t n, int64_t dim,
-                              float scale, float* scores) {
-  int64_t i = 0;
-  for (; i + 2 <= n; i += 2) ScoreTile<kHeads, 2>(q, rows + i * dim, dim, scale, scores + i);
-  if (i < n) ScoreTile<kHeads, 1>(q, rows + i * dim, dim, scale, scores + i);
 }
 
 // One block of the running softmax of one head: scores [n] become the weights of the value sum;
@@ -116,50 +97,78 @@ static inline float AddBlock(float* scores, int64_t n, bool round_p, float* top,
   return shrink;
 }
 
-// sums[h, d ...] = sums[h, d ...] * shrink[h] + sum_i p[h, i] rows[i, d ...] for kHeads heads and
-// the n <= kVecs * kLanes columns from d.
-template <int kHeads, int kVecs>
-static inline void ValueTile(const float* p, const float* rows, int64_t n_rows, int64_t dim,
-                             int64_t d, int64_t n, const float* shrink, float* sums) {
-  Vec sum[kHeads][kVecs];
+// sums[h, d ...] = sums[h, d ...] * shrink[h] + sum_i p[h, i] rows[i, d ...] for kHeadTile heads
+// and the n <= kVecs * kLanes columns from d.
+template <int kVecs>
+static inline void ValueTile(int64_t first_head, int64_t n_heads, int64_t n_rows, int64_t dim,
+                             int64_t d, int64_t n, const AttentionState& s) {
+  Vec sum[kHeadTile][kVecs];
+  const float* p[kHeadTile];
+  float* sums[kHeadTile];
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 2
+  for (int h = 0; h < kHeadTile; ++h) {
+    const int64_t head = NotBeyond(first_head + h, n_heads);
+    p[h] = s.scores + head * kAttentionBlock;
+    sums[h] = s.sums + head * dim + d;
+#pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      sum[h][v] = LoadFirst(sums + h * dim + d + v * kLanes, n - v * kLanes) * Set(shrink[h]);
+      sum[h][v] = LoadFirst(sums[h] + v * kLanes, n - v * kLanes) * Set(s.shrink[head]);
     }
   }
-  for (int64_t i = 0; i < n_rows; ++i) {
-    Vec row[kVecs];
-#pragma GCC unroll 2
-    for (int v = 0; v < kVecs; ++v) {
-      row[v] = LoadFirst(rows + i * dim + d + v * kLanes, n - v * kLanes);
-    }
+  const float* row = s.rows + d;
+  for (int64_t i = 0; i < n_rows; ++i, row += s.row_stride) {
+    Vec values[kVecs];
 #pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-      const Vec weight = Set(p[h * kAttentionBlock + i]);
-#pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) sum[h][v] = Fma(weight, row[v], sum[h][v]);
+    for (int v = 0; v < kVecs; ++v) values[v] = LoadFirst(row + v * kLanes, n - v * kLanes);
+#pragma GCC unroll 4
+    for (int h = 0; h < kHeadTile; ++h) {
+      const Vec weight = Set(p[h][i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sum[h][v] = Fma(weight, values[v], sum[h][v]);
     }
   }
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h) {
-#pragma GCC unroll 2
+  for (int h = 0; h < kHeadTile; ++h) {
+#pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      StoreFirst(sums + h * dim + d + v * kLanes, sum[h][v], n - v * kLanes);
+      StoreFirst(sums[h] + v * kLanes, sum[h][v], n - v * kLanes);
     }
   }
 }
 
-template <int kHeads>
-static inline void ValueHeads(const float* p, const float* rows, int64_t n_rows, int64_t dim,
-                              const float* shrink, float* sums) {
+// All heads for a few columns, then the next columns: a strip of the rows stays in the first-level
+// cache.
+static inline void AddValues(int64_t n_heads, int64_t n_rows, int64_t dim,
+                             const AttentionState& s) {
+  constexpr int kVecs = 4;
   int64_t d = 0;
-  for (; d + 2 * kLanes <= dim; d += 2 * kLanes) {
-    ValueTile<kHeads, 2>(p, rows, n_rows, dim, d, 2 * kLanes, shrink, sums);
+  for (; d + kVecs * kLanes <= dim; d += kVecs * kLanes) {
+    for (int64_t h = 0; h < n_heads; h += kHeadTile) {
+      ValueTile<kVecs>(h, n_heads, n_rows, dim, d, kVecs * kLanes, s);
+    }
   }
   for (; d < dim; d += kLanes) {
-    ValueTile<kHeads, 1>(p, rows, n_rows, dim, d, Smaller(kLanes, dim - d), shrink, sums);
+    for (int64_t h = 0; h < n_heads; h += kHeadTile) {
+      ValueTile<1>(h, n_heads, n_rows, dim, d, Smaller(kLanes, dim - d), s);
+    }
+  }
+}
+
+// Decodes rows [first, first + n) of the list and scores them.
+static inline void ScoreBlock(const AttentionArgs& a, int64_t r, const RowList& list, int64_t first,
+                              int64_t n, const float* q, int64_t n_heads, const AttentionState& s) {
+  for (int64_t begin = 0; begin < n; begin += kScoredRows) {
+    const int64_t end = Smaller(n, begin + kScoredRows);
+    for (int64_t i = begin; i < end; ++i) {
+      DecodeRow(FormatOfListed(a, list, first + i), FindListed(a, r, list, first + i), a.head_dim,
+                s.rows + i * s.row_stride);
+    }
+    PrefetchListed(a, r, list, first + end, kScoredRows);
+    for (int64_t h = 0; h < n_heads; h += kHeadTile) {
+      for (int64_t i = begin; i < end; i += kRowTile) {
+        ScoreTile(q, h, n_heads, i, n, a.head_dim, a.scale, s);
+      }
+    }
   }
 }
 
@@ -183,42 +192,27 @@ static void AttendHeads(const AttentionArgs& a, int64_t r, int64_t first_head, i
   const AttentionState s = PlaceState(scratch, dim);
   const float* q = a.q + (r * a.heads + first_head) * dim;
   const RowList list = ListRows(a, r);
-  float shrink[kAttentionHeads];
   for (int64_t h = 0; h < n_heads; ++h) s.top[h] = -1e30f, s.total[h] = 0;
   memset(s.sums, 0, static_cast<size_t>(n_heads * dim) * sizeof(float));
-
-  for (int64_t first = 0; first < list.n_window + list.n_selected; first += kAttentionBlock) {
-    const int64_t n = Smaller(kAttentionBlock, list.n_window + list.n_selected - first);
-    DecodeListed(a, r, list, first, n, s.rows);
-    int64_t h = 0;
-    for (; h + kHeadTile <= n_heads; h += kHeadTile) {
-      ScoreHeads<kHeadTile>(q + h * dim, s.rows, n, dim, a.scale, s.scores + h * kAttentionBlock);
+  for (int64_t first = 0; first < list.n; first += kAttentionBlock) {
+    const int64_t n = Smaller(kAttentionBlock, list.n - first);
+    ScoreBlock(a, r, list, first, n, q, n_heads, s);
+    for (int64_t h = 0; h < n_heads; ++h) {
+      s.shrink[h] = AddBlock(s.scores + h * kAttentionBlock, n, a.round_p, s.top + h, s.total + h);
     }
-    for (; h < n_heads; ++h) {
-      ScoreHeads<1>(q + h * dim, s.rows, n, dim, a.scale, s.scores + h * kAttentionBlock);
-    }
-    for (h = 0; h < n_heads; ++h) {
-      shrink[h] = AddBlock(s.scores + h * kAttentionBlock, n, a.round_p, s.top + h, s.total + h);
-    }
-    for (h = 0; h + kHeadTile <= n_heads; h += kHeadTile) {
-      ValueHeads<kHeadTile>(s.scores + h * kAttentionBlock, s.rows, n, dim, shrink + h,
-                            s.sums + h * dim);
-    }
-    for (; h < n_heads; ++h) {
-      ValueHeads<1>(s.scores + h * kAttentionBlock, s.rows, n, dim, shrink + h, s.sums + h * dim);
-    }
+    AddValues(n_heads, n, dim, s);
   }
   for (int64_t h = 0; h < n_heads; ++h) WriteHead(a, r, first_head + h, s, h);
 }
 
 void Attention(const AttentionArgs& a, Work w) {
-  int64_t group = kAttentionHeads;  // smaller when there would not be a group for every thread
-  while (group > 1 && *a.n_rows * ((a.heads + group - 1) / group) < w.n) group /= 2;
-  const int64_t groups = (a.heads + group - 1) / group;
-  const Span part = SplitWork(*a.n_rows * groups, 1, w);
-  for (int64_t i = part.begin; i < part.end; ++i) {
-    const int64_t first_head = i % groups * group;
-    AttendHeads(a, i / groups, first_head, Smaller(group, a.heads - first_head),
+  const int64_t tiles = (a.heads + kHeadTile - 1) / kHeadTile;
+  const Span part = SplitWork(*a.n_rows * tiles, 1, w);
+  for (int64_t i = part.begin, n; i < part.end; i += n) {
+    const int64_t first = i % tiles;
+    n = Smaller(Smaller(tiles - first, part.end - i), kAttentionHeads / kHeadTile);
+    const int64_t head = first * kHeadTile;
+    AttendHeads(a, i / tiles, head, Smaller(n * kHeadTile, a.heads - head),
                 a.scratch + w.tid * a.scratch_stride);
   }
 }

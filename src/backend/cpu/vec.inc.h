@@ -76,6 +76,32 @@ static inline Vec ScaleByPowerOfTwo(Vec a, Vec n) { return _mm512_scalef_ps(a, n
 static inline float Sum(Vec a) {
   return SumOf8(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1)));
 }
+// Two quarters of a and of b, in that order, plus the two others.
+template <int kLow, int kHigh>
+static inline Vec AddHalves(Vec a, Vec b) {
+  return _mm512_shuffle_f32x4(a, b, kLow) + _mm512_shuffle_f32x4(a, b, kHigh);
+}
+// Lane i = Sum(v[i]), the same additions.
+static inline Vec SumEach(const Vec (&v)[16]) {
+  Vec four[4], two[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Vec first = AddHalves<0x44, 0xee>(v[i], v[i + 4]);
+    const Vec second = AddHalves<0x44, 0xee>(v[i + 8], v[i + 12]);
+    four[i] = AddHalves<0x88, 0xdd>(first, second);
+  }
+  // Every 128-bit lane k of four[i] belongs to vector 4 * k + i: lanes 0 + 2 and 1 + 3, then 0
+  // + 1.
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    two[i] = _mm512_shuffle_ps(four[i], four[i + 2], 0x44) +
+             _mm512_shuffle_ps(four[i], four[i + 2], 0xee);
+  }
+  // two[0] holds, in pairs, vectors 0 and 2 (+ 4 * k), two[1] vectors 1 and 3.
+  const Vec sums =
+      _mm512_shuffle_ps(two[0], two[1], 0x88) + _mm512_shuffle_ps(two[0], two[1], 0xdd);
+  return _mm512_permute_ps(sums, 0xd8);
+}
 static inline float FirstLane(Vec a) { return _mm512_cvtss_f32(a); }
 static inline float Largest(Vec a) { return _mm512_reduce_max_ps(a); }
 
@@ -185,6 +211,23 @@ static inline Vec ScaleByPowerOfTwo(Vec a, Vec n) {
 }
 
 static inline float Sum(Vec a) { return SumOf8(a); }
+// Lane i = Sum(v[i]), the same additions.
+static inline Vec SumEach(const Vec (&v)[8]) {
+  Vec four[4], two[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    four[i] =
+        _mm256_permute2f128_ps(v[i], v[i + 4], 0x20) + _mm256_permute2f128_ps(v[i], v[i + 4], 0x31);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    two[i] = _mm256_shuffle_ps(four[i], four[i + 2], 0x44) +
+             _mm256_shuffle_ps(four[i], four[i + 2], 0xee);
+  }
+  const Vec sums =
+      _mm256_shuffle_ps(two[0], two[1], 0x88) + _mm256_shuffle_ps(two[0], two[1], 0xdd);
+  return _mm256_permute_ps(sums, 0xd8);
+}
 static inline float FirstLane(Vec a) { return _mm256_cvtss_f32(a); }
 static inline float Largest(Vec a) {
   __m128 m = _mm_max_ps(_mm256_extractf128_ps(a, 1), _mm256_castps256_ps128(a));

@@ -7,6 +7,7 @@ namespace deepinfer::cpu::amx {
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/weights_avx512.inc.h"
 #include "backend/cpu/weight_rows.inc.h"
+#include "backend/cpu/amx/bf16_codes.inc.h"
 #include "backend/cpu/amx/tile_registers.inc.h"
 #include "backend/cpu/amx/tile_order.inc.h"
 #include "backend/cpu/amx/bf16_weights.inc.h"

@@ -18,5 +18,6 @@ namespace deepinfer::cpu::amx {
 void Linear(const LinearArgs& a, Work w);
 void GateUp(const GateUpArgs& a, Work w);
 void Down(const DownArgs& a, Work w);
+void Attention(const AttentionArgs& a, Work w);
 
 }  // namespace deepinfer::cpu::amx

@@ -10,6 +10,7 @@ constexpr KernelTable Products() {
   table.linear = amx::Linear;
   table.gate_up = amx::GateUp;
   table.down = amx::Down;
+  table.attention = amx::Attention;
   return table;
 }
 

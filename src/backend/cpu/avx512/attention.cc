@@ -5,6 +5,7 @@ namespace deepinfer::cpu::avx512 {
 // clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
+#include "backend/cpu/attention_rows.inc.h"
 #include "backend/cpu/attention.inc.h"
 // clang-format on
 }  // namespace deepinfer::cpu::avx512

@@ -7,16 +7,25 @@
 
 namespace deepinfer {
 
-int64_t AvailableMemoryBytes(const std::string& meminfo) {
+namespace {
+
+// "<key>  123 kB"
+int64_t Bytes(const std::string& meminfo, const char* wanted) {
   std::ifstream file(meminfo);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string key;
     int64_t kib = -1;
-    if (words >> key >> kib && key == "MemAvailable:") return kib * 1024;
+    if (words >> key >> kib && key == wanted) return kib * 1024;
   }
   return -1;
 }
+
+}  // namespace
+
+int64_t AvailableMemoryBytes(const std::string& meminfo) { return Bytes(meminfo, "MemAvailable:"); }
+
+int64_t TotalMemoryBytes(const std::string& meminfo) { return Bytes(meminfo, "MemTotal:"); }
 
 void CheckMemory(const std::string& what, int64_t bytes) {
   const int64_t available = AvailableMemoryBytes();

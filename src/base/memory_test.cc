@@ -9,10 +9,11 @@
 namespace deepinfer {
 namespace {
 
-TEST(Memory, ReadsTheAvailableBytes) {
+TEST(Memory, ReadsWhatTheSystemSays) {
   const std::string path = testing::TempDir() + "meminfo";
   std::ofstream(path) << "MemTotal:  100 kB\nMemFree: 3 kB\nMemAvailable:      7 kB\n";
   EXPECT_EQ(AvailableMemoryBytes(path), 7 * 1024);
+  EXPECT_EQ(TotalMemoryBytes(path), 100 * 1024);
   std::ofstream(path) << "MemTotal:  100 kB\n";
   EXPECT_EQ(AvailableMemoryBytes(path), -1);
   EXPECT_EQ(AvailableMemoryBytes(path + ".absent"), -1);

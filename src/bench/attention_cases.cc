@@ -12,8 +12,6 @@ namespace deepinfer {
 namespace {
 
 constexpr int32_t kPageRows = 64;
-constexpr int32_t kCompressedRows = 8192;
-constexpr int32_t kIndexKeys = 65536;
 
 int64_t RowFloats(RowFormat format, int64_t rows, int64_t cols) {
   return CaseBuffers::RoundUp(RowBytes(format, cols) * rows / 4);
@@ -74,16 +72,16 @@ KernelCase AttentionCase(const Shapes& s, const KernelTable& k, int rows, int th
   const int32_t ring = s.window + rows;
   const int64_t n = int64_t{rows} * s.heads * kDim;
   const int64_t scratch = CaseBuffers::RoundUp(AttentionScratchFloats(kDim));
-  const auto state = MakeCaseState(rows, RowFloats(kCompressed, kCompressedRows, kDim) +
+  const auto state = MakeCaseState(rows, RowFloats(kCompressed, s.compressed_rows, kDim) +
                                              RowFloats(kWindow, ring, kDim) + 2 * n +
                                              CaseBuffers::RoundUp(s.heads) + threads * scratch);
-  float* compressed = state->buffers.Take(RowFloats(kCompressed, kCompressedRows, kDim));
+  float* compressed = state->buffers.Take(RowFloats(kCompressed, s.compressed_rows, kDim));
   float* window = state->buffers.Take(RowFloats(kWindow, ring, kDim));
-  FillCache(k, kCompressed, kCompressedRows, kDim, compressed);
+  FillCache(k, kCompressed, s.compressed_rows, kDim, compressed);
   FillCache(k, kWindow, ring, kDim, window);
-  const auto sequence = std::make_shared<Sequence>(rows, kCompressedRows, kCompressedRows);
+  const auto sequence = std::make_shared<Sequence>(rows, s.compressed_rows, s.compressed_rows);
   const auto selected =
-      std::make_shared<std::vector<int32_t>>(RandomSelection(rows, s.topk, kCompressedRows));
+      std::make_shared<std::vector<int32_t>>(RandomSelection(rows, s.topk, s.compressed_rows));
   selected->insert(selected->end(), static_cast<size_t>(rows), s.topk);  // then the counts
   float* q = state->buffers.Take(n);
   FillActivations(k, Grid::kBf16, rows, s.heads * kDim, q);
@@ -102,7 +100,7 @@ KernelCase AttentionCase(const Shapes& s, const KernelTable& k, int rows, int th
   a.heads = s.heads, a.head_dim = kDim, a.scale = 0.044f;
   a.round_p = a.round = true;
   a.scratch = state->buffers.Take(threads * scratch), a.scratch_stride = scratch;
-  const int64_t bytes = std::min(rows * s.topk, kCompressedRows) * RowBytes(kCompressed, kDim) +
+  const int64_t bytes = std::min(rows * s.topk, s.compressed_rows) * RowBytes(kCompressed, kDim) +
                         (s.window + rows - 1) * RowBytes(kWindow, kDim);
   KernelCase result = CachedCase(
       compressed, bytes,
@@ -112,7 +110,7 @@ KernelCase AttentionCase(const Shapes& s, const KernelTable& k, int rows, int th
 }
 
 std::string IndexShape(const Shapes& s) {
-  return fmt::format("{} x {}, {} keys", s.index_heads, int{s.kIndexDim}, kIndexKeys);
+  return fmt::format("{} x {}, {} keys", s.index_heads, int{s.kIndexDim}, s.index_keys);
 }
 
 // Every row sees (nearly) all keys. The merge of what threads kept is another phase.
@@ -121,12 +119,12 @@ KernelCase IndexSelectCase(const Shapes& s, const KernelTable& k, int rows, int 
   constexpr RowFormat kKeys = RowFormat::kFp4Block32;
   const int64_t n = int64_t{rows} * s.index_heads * kDim, lists = int64_t{rows} * (s.topk + 1);
   const int64_t scratch = CaseBuffers::RoundUp(IndexSelectScratchBytes(kDim, s.topk, 0) / 4);
-  const auto state = MakeCaseState(rows, RowFloats(kKeys, kIndexKeys, kDim) + n +
+  const auto state = MakeCaseState(rows, RowFloats(kKeys, s.index_keys, kDim) + n +
                                              CaseBuffers::RoundUp(int64_t{rows} * s.index_heads) +
                                              CaseBuffers::RoundUp(lists) + threads * scratch);
-  float* keys = state->buffers.Take(RowFloats(kKeys, kIndexKeys, kDim));
-  FillCache(k, kKeys, kIndexKeys, kDim, keys);
-  const auto sequence = std::make_shared<Sequence>(rows, kIndexKeys - rows, kIndexKeys);
+  float* keys = state->buffers.Take(RowFloats(kKeys, s.index_keys, kDim));
+  FillCache(k, kKeys, s.index_keys, kDim, keys);
+  const auto sequence = std::make_shared<Sequence>(rows, s.index_keys - rows, s.index_keys);
   float* q = state->buffers.Take(n);
   float* weights = state->buffers.Take(int64_t{rows} * s.index_heads);
   FillActivations(k, Grid::kBf16, rows, s.index_heads * kDim, q);
@@ -152,9 +150,9 @@ KernelCase IndexSelectCase(const Shapes& s, const KernelTable& k, int rows, int 
   a.scratch = reinterpret_cast<uint8_t*>(state->buffers.Take(threads * scratch));
   a.scratch_stride = scratch * 4;
   KernelCase result =
-      CachedCase(keys, RowBytes(kKeys, kDim) * kIndexKeys,
+      CachedCase(keys, RowBytes(kKeys, kDim) * s.index_keys,
                  [state, sequence, a, select = k.index_select](Work w) { select(a, w); });
-  result.flops = 2.0 * static_cast<double>(n) * kIndexKeys;
+  result.flops = 2.0 * static_cast<double>(n) * s.index_keys;
   return result;
 }
 

@@ -14,8 +14,9 @@ namespace deepinfer {
 // The released model, or a narrow one with the same structure: `cut` times fewer of everything that
 // is counted in hundreds.
 struct Shapes {
-  explicit Shapes(int32_t cut)
-      : hidden(5120 / cut),
+  explicit Shapes(int32_t cut_by)
+      : cut(cut_by),
+        hidden(5120 / cut),
         inter(2304 / cut),
         q_lora_rank(1280 / cut),
         o_lora_rank(1024 / cut),
@@ -23,9 +24,12 @@ struct Shapes {
         window(128 / cut),
         topk(512 / cut),
         index_heads(32 / cut),
-        vocab(129280 / cut) {}
+        vocab(129280 / cut),
+        compressed_rows(8192 / cut),
+        index_keys(65536 / cut) {}
 
-  int32_t hidden, inter, q_lora_rank, o_lora_rank, heads, window, topk, index_heads, vocab;
+  int32_t cut, hidden, inter, q_lora_rank, o_lora_rank, heads, window, topk, index_heads, vocab;
+  int32_t compressed_rows, index_keys;  // in the caches
   static constexpr int32_t kStreams = 4, kOGroups = 8, kHeadDim = 512, kIndexDim = 128;
 };
 

@@ -88,7 +88,7 @@ TEST(KernelOp, RefusesAnUnknownNameByListingAll) {
 // Every op runs at every level, its data lies where it says, and no call leaves the pool.
 TEST(KernelOp, EveryCaseRunsInsideThePool) {
   Team team(2);
-  WeightPool pool(24 << 20, team);
+  WeightPool pool(4 << 20, team);
   for (const std::string& name : KernelOp::Names()) {
     const KernelOp op(name, pool, 8);
     for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -36,7 +37,7 @@ std::vector<MatrixOp> MatrixOps(const Shapes& s) {
       {"wq_b", MatrixOp::kLinear, fp8, heads_cols, s.q_lora_rank},
       {"wo_a", MatrixOp::kLinear, fp8, low, heads_cols / s.kOGroups, s.kHeadDim, s.o_lora_rank},
       {"wo_b", MatrixOp::kLinear, fp8, s.hidden, low, PieceFor(s.o_lora_rank)},
-      {"head", MatrixOp::kLinear, DType::kBf16, s.vocab, s.hidden, 0, 0, 8},
+      {"head", MatrixOp::kLinear, DType::kBf16, s.vocab, s.hidden, 0, 0, s.cut > 1 ? 32 : 8},
       {"mixer", MatrixOp::kLinear, DType::kF32, (2 + s.kStreams) * s.kStreams,
        s.kStreams * s.hidden},
   };
@@ -63,6 +64,7 @@ struct Matrices {
 
   int64_t units() const { return static_cast<int64_t>(views.size()) / per_unit; }
   int64_t UnitsPerCall(int rows) const {
+    if (shapes.cut > 1) return 1;
     return std::clamp<int64_t>(TargetBytes(rows) / (each * per_unit), 1, units());
   }
 };
@@ -213,10 +215,11 @@ KernelCase DownCase(std::shared_ptr<const Matrices> m, const KernelTable& k, int
 
 std::shared_ptr<const Matrices> MakeMatrices(const MatrixOp& op, const Shapes& shapes,
                                              WeightPool& pool) {
-  const int64_t slices = std::max(op.slices, 1), outputs = op.outputs / slices;
+  const int64_t slices = std::max<int64_t>(op.slices, 1), outputs = op.outputs / slices;
   const int64_t each = MatrixBytes(op.dtype, outputs, op.inputs);
   const int64_t per_unit = op.kind == MatrixOp::kGateUp ? 2 : 1;
-  const int64_t count = op.slices > 0 ? op.slices : pool.bytes() / (each * per_unit) * per_unit;
+  const int64_t count = std::min(pool.bytes() / (each * per_unit) * per_unit,
+                                 op.slices > 0 ? slices : std::numeric_limits<int64_t>::max());
   return std::make_shared<const Matrices>(
       Matrices{shapes, pool.Matrices(op.dtype, outputs, op.inputs, count), each, per_unit});
 }

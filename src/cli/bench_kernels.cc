@@ -9,9 +9,11 @@
 #include "backend/cpu/select.h"
 #include "base/cpu_features.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/topology.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_cases.h"
+#include "bench/machine_rates.h"
 #include "cli/bench.h"
 #include "cli/output.h"
 
@@ -87,23 +89,62 @@ void Check(const KernelBenchOptions& o) {
   Require(o.seconds >= 0 && o.seconds <= 3600, "--seconds", "0 to 3600");
 }
 
+void WriteJson(const std::string& path, const ordered_json& json) {
+  std::ofstream file(path);
+  file << json.dump(1) << "\n";
+  if (!file.flush()) throw Error(Code::kIo, path + ": expected a file that can be written");
+}
+
 void Run(const KernelBenchOptions& options, const std::string& json_path) {
-  Check(options);
   ordered_json lines = ordered_json::array();
   Output out;
-  std::string level;  // a line of limits whenever level or threads change
+  std::string group;  // a line of limits whenever op, level or threads change
   RunKernelBench(options, [&](const KernelResult& r) {
     lines.push_back(Json(r));
     const std::string own = fmt::format("{} {} {}", r.op, r.isa, r.threads);
-    if (own != level) out.Write(LimitsRow(r) + Header());
-    level = own;
+    if (own != group) out.Write(LimitsRow(r) + Header());
+    group = own;
     out.Write(Row(r));
     out.Flush();
   });
-  if (json_path.empty()) return;
-  std::ofstream file(json_path);
-  file << ordered_json{{"results", lines}}.dump(1) << "\n";
-  if (!file.flush()) throw Error(Code::kIo, json_path + ": expected a file that can be written");
+  if (!json_path.empty()) WriteJson(json_path, {{"results", lines}});
+}
+
+// "model name" of /proc/cpuinfo.
+std::string CpuName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+// The machine file of the cost model. Keys of what was not measured are left out.
+void EmitMachine(const KernelBenchOptions& o, const std::string& path) {
+  const MachineRates r = MeasureMachineRates(o.isas.front(), o.threads.front(), o.seconds);
+  const int64_t memory = TotalMemoryBytes();
+  const ordered_json machine = {
+      {"name", fmt::format("{}, {} threads, {}", CpuName(), r.threads, r.isa)},
+      {"source",
+       fmt::format("deepinfer bench kernels --emit-machine: mem_bw, the read loop; decode_fp4 and "
+                   "decode_fp8, gate_up and wq_b at one row from memory; flops_bf16, gate_up at {} "
+                   "rows, {:.0f} % of the {:.3g} FLOP/s of the peak loop; memory, MemTotal. Not "
+                   "measured: collectives, overlap, executor.",
+                   kManyRows, 100 * r.bf16_flops / r.peak_flops, r.peak_flops)},
+      {"measured", {{"memory", true}, {"rates", true}, {"coll", false}, {"executor", false}}},
+      {"ranks", 1},
+      {"ranks_per_host", 1},
+      {"mem_per_rank", memory},
+      {"host_mem", memory},
+      {"unified", true},
+      {"mem_bw", r.read_bytes_per_s},
+      {"flops_bf16", r.bf16_flops},
+      {"decode_fp8", r.fp8_elements_per_s},
+      {"decode_fp4", r.fp4_elements_per_s},
+      {"rates_include_traffic", true},
+      {"scratch_bf16", false}};
+  WriteJson(path, machine);
 }
 
 }  // namespace
@@ -111,7 +152,7 @@ void Run(const KernelBenchOptions& options, const std::string& json_path) {
 void AddBenchKernels(CLI::App& bench) {
   struct Flags {
     KernelBenchOptions options;
-    std::string json;
+    std::string json, machine;
   };
   auto flags = std::make_shared<Flags>();
   KernelBenchOptions& o = flags->options;
@@ -132,7 +173,18 @@ void AddBenchKernels(CLI::App& bench) {
       ->delimiter(',');
   command->add_option("--seconds", o.seconds, "Time for each line")->capture_default_str();
   command->add_option("--json", flags->json, "Also write a JSON file");
-  command->callback([flags] { Run(flags->options, flags->json); });
+  CLI::Option* machine = command->add_option(
+      "--emit-machine", flags->machine,
+      "Instead write a machine file for the cost model, from the first level and threads");
+  machine->excludes("--op")->excludes("--rows")->excludes("--json");
+  command->callback([flags] {
+    Check(flags->options);
+    if (flags->machine.empty()) {
+      Run(flags->options, flags->json);
+    } else {
+      EmitMachine(flags->options, flags->machine);
+    }
+  });
 }
 
 }  // namespace deepinfer

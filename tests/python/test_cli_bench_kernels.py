@@ -49,3 +49,17 @@ def test_a_file_that_cannot_be_written(tmp_path):
     assert result.returncode == 2
     assert "k.json: expected a file that can be written" in result.stderr
     assert_fails(run("bench"), "A subcommand is required")
+
+
+def test_emit_machine_writes_the_file_of_the_cost_model(tmp_path):
+    path = tmp_path / "machine.json"
+    result = run("bench", "kernels", "--seconds", 0, "--threads", 1, "--isa", "avx2", "--emit-machine", path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    machine = json.loads(path.read_text())
+    assert machine["name"].endswith(", 1 threads, avx2")
+    assert "collectives" in machine["source"] and "coll" not in machine
+    assert machine["measured"] == {"memory": True, "rates": True, "coll": False, "executor": False}
+    for rate in ("mem_bw", "flops_bf16", "decode_fp8", "decode_fp4", "mem_per_rank"):
+        assert machine[rate] > 1e8
+    assert machine["decode_fp4"] * 0.53 < 1.05 * machine["mem_bw"]  # weights come from memory
+    assert_fails(run("bench", "kernels", "--emit-machine", path, "--rows", 1), "--rows excludes --emit-machine")

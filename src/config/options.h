@@ -16,7 +16,7 @@ struct EngineOptions {
   // (checkpoint/model_dir.h).
   std::string model;
   // Random weights of this shape instead of `model`, for measurements (bench).
-  std::optional<SyntheticModel> synthetic;
+  std::optional<SyntheticModel> synthetic = std::nullopt;
   // Longest sequence, prompt and answer together, in tokens. 0 = max_position_embeddings of the
   // model.
   int64_t max_model_len = 0;

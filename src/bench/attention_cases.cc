@@ -118,7 +118,8 @@ KernelCase IndexSelectCase(const Shapes& s, const KernelTable& k, int rows, int 
   constexpr int32_t kDim = Shapes::kIndexDim;
   constexpr RowFormat kKeys = RowFormat::kFp4Block32;
   const int64_t n = int64_t{rows} * s.index_heads * kDim, lists = int64_t{rows} * (s.topk + 1);
-  const int64_t scratch = CaseBuffers::RoundUp(IndexSelectScratchBytes(kDim, s.topk, 0) / 4);
+  const int64_t scratch =
+      CaseBuffers::RoundUp(IndexSelectScratchBytes(s.index_heads, kDim, s.topk, 0) / 4);
   const auto state = MakeCaseState(rows, RowFloats(kKeys, s.index_keys, kDim) + n +
                                              CaseBuffers::RoundUp(int64_t{rows} * s.index_heads) +
                                              CaseBuffers::RoundUp(lists) + threads * scratch);

@@ -117,8 +117,9 @@ int64_t ScratchFloats(const ModelConfig& c) {
       std::max({c.hidden_size, c.num_attention_heads * c.head_dim / c.o_groups, c.q_lora_rank,
                 c.o_groups * c.o_lora_rank, c.moe_intermediate_size,
                 c.engram_columns() * c.engram_head_dim});
-  const int64_t select =
-      IndexSelectScratchBytes(c.index_head_dim, c.index_topk, c.candidate_topk_blocks) / 4;
+  const int64_t select = IndexSelectScratchBytes(c.index_n_heads, c.index_head_dim, c.index_topk,
+                                                 c.candidate_topk_blocks) /
+                         4;
   const int64_t floats =
       std::max({mixer, LinearScratchFloats(widest), select, AttentionScratchFloats(c.head_dim)});
   return (floats + 15) / 16 * 16;

@@ -52,8 +52,8 @@ enum class Candidates : uint8_t {
 // that all blocks are in. Streams over the keys: scratch does not grow with the context.
 //
 // Two phases with the same arguments, number of threads and untouched scratch: index_select, then
-// index_merge. With fewer rows than threads the first leaves what every thread would keep of its
-// share of a row's keys in the scratch; results are complete after the second.
+// index_merge. Where several threads share the keys of a row, the first leaves what each of them
+// would keep in the scratch; results are complete after the second.
 struct IndexSelectArgs {
   const int32_t* n_rows;
   const float* q;            // [rows, heads, dim], quantised as the keys
@@ -81,14 +81,29 @@ struct ScoredIndex {
   int32_t index;
 };
 
-constexpr int kIndexKeyBlock = 64;  // keys scored at a time; bounds the scratch
+constexpr int kIndexKeyBlock = 64;        // keys scored at a time; bounds the scratch
+constexpr int kIndexGroupRows = 8;        // rows that share decoded keys
+constexpr int kIndexRowStateBytes = 128;  // bookkeeping of two selections
 
-// Per thread: one block of decoded keys and scores, and two selections that hold up to twice what
-// they keep, with room for their bookkeeping.
-static inline int64_t IndexSelectScratchBytes(int64_t dim, int64_t topk, int64_t candidate_blocks) {
-  const int64_t floats = kIndexKeyBlock * (dim + 1);
-  const int64_t entries = 2 * (topk + candidate_blocks) + 4 * kIndexKeyBlock;
-  return (floats * 4 + entries * 8 + 255) / 64 * 64;
+// Decoded keys, and the queries and weights of a group of rows.
+static inline int64_t IndexOperandBytes(int64_t heads, int64_t dim) {
+  const int64_t heads_up = (heads + 15) / 16 * 16;
+  const int64_t bytes =
+      kIndexKeyBlock * (dim + 32) * 4 + kIndexGroupRows * heads_up * (2 * dim + 4);
+  return (bytes + 63) / 64 * 64;
+}
+
+// Two selections of a row, of up to twice what they keep.
+static inline int64_t IndexRowBytes(int64_t topk, int64_t candidate_blocks) {
+  const int64_t entries = 2 * (topk + candidate_blocks) * static_cast<int64_t>(sizeof(ScoredIndex));
+  return (kIndexRowStateBytes + entries + 63) / 64 * 64;
+}
+
+// Per thread: operands, and the selections of two groups of rows.
+static inline int64_t IndexSelectScratchBytes(int64_t heads, int64_t dim, int64_t topk,
+                                              int64_t candidate_blocks) {
+  return IndexOperandBytes(heads, dim) +
+         2 * kIndexGroupRows * IndexRowBytes(topk, candidate_blocks);
 }
 
 // Attention of every head over the row's window and its selected compressed rows, with a sink in

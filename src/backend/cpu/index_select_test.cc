@@ -63,7 +63,7 @@ struct Case {
         n_candidates[static_cast<size_t>(r)] = given.n_candidates[static_cast<size_t>(first + r)];
       }
     }
-    const int64_t bytes = IndexSelectScratchBytes(dim, topk, candidate_blocks);
+    const int64_t bytes = IndexSelectScratchBytes(heads, dim, topk, candidate_blocks);
     const GuardedBuffer scratch(bytes * parts);
     std::memset(scratch.bytes(), 0xff, static_cast<size_t>(bytes * parts));
     IndexSelectArgs a = {};

@@ -52,6 +52,8 @@ static inline Mask Less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_
 static inline Mask IsNan(Vec a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 static inline Vec Select(Mask m, Vec yes, Vec no) { return _mm512_mask_blend_ps(m, no, yes); }
 
+static inline uint32_t LaneBits(Mask m) { return m; }  // bit i: lane i
+
 static inline IntVec Bits(Vec a) { return _mm512_castps_si512(a); }
 static inline Vec FromBits(IntVec a) { return _mm512_castsi512_ps(a); }
 static inline IntVec ToInt(Vec a) { return _mm512_cvtps_epi32(a); }
@@ -101,6 +103,34 @@ static inline Vec SumEach(const Vec (&v)[16]) {
   const Vec sums =
       _mm512_shuffle_ps(two[0], two[1], 0x88) + _mm512_shuffle_ps(two[0], two[1], 0xdd);
   return _mm512_permute_ps(sums, 0xd8);
+}
+// Rows become columns.
+static inline void TransposeLanes(Vec (&v)[16]) {
+  Vec a[16], b[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    a[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+  }
+  // b[4 * g + c]: of each 128-bit lane, column c of rows 4 * g ... 4 * g + 3.
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+    b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xee);
+    b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+    b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const Vec low01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
+    const Vec high01 = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
+    const Vec low23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
+    const Vec high23 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
+    v[c] = _mm512_shuffle_f32x4(low01, low23, 0x88);
+    v[4 + c] = _mm512_shuffle_f32x4(high01, high23, 0x88);
+    v[8 + c] = _mm512_shuffle_f32x4(low01, low23, 0xdd);
+    v[12 + c] = _mm512_shuffle_f32x4(high01, high23, 0xdd);
+  }
 }
 static inline float FirstLane(Vec a) { return _mm512_cvtss_f32(a); }
 static inline float Largest(Vec a) { return _mm512_reduce_max_ps(a); }
@@ -184,6 +214,10 @@ static inline Mask Less(Vec a, Vec b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); 
 static inline Mask IsNan(Vec a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 static inline Vec Select(Mask m, Vec yes, Vec no) { return _mm256_blendv_ps(no, yes, m); }
 
+static inline uint32_t LaneBits(Mask m) {  // bit i: lane i
+  return static_cast<uint32_t>(_mm256_movemask_ps(m));
+}
+
 static inline IntVec Bits(Vec a) { return _mm256_castps_si256(a); }
 static inline Vec FromBits(IntVec a) { return _mm256_castsi256_ps(a); }
 static inline IntVec ToInt(Vec a) { return _mm256_cvtps_epi32(a); }
@@ -227,6 +261,27 @@ static inline Vec SumEach(const Vec (&v)[8]) {
   const Vec sums =
       _mm256_shuffle_ps(two[0], two[1], 0x88) + _mm256_shuffle_ps(two[0], two[1], 0xdd);
   return _mm256_permute_ps(sums, 0xd8);
+}
+// Rows become columns.
+static inline void TransposeLanes(Vec (&v)[8]) {
+  Vec a[8], b[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    a[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    a[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+    b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+    b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+    b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    v[c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
+    v[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
+  }
 }
 static inline float FirstLane(Vec a) { return _mm256_cvtss_f32(a); }
 static inline float Largest(Vec a) {

@@ -42,23 +42,6 @@ static inline HeadsState PlaceHeads(float* scratch, int64_t dim) {
 
 // ---- operands ----
 
-static inline void PackQueries(const float* q, int64_t n_heads, int64_t dim, const HeadsState& s) {
-  for (int64_t tile = 0; 16 * tile < n_heads; ++tile) {
-    for (int64_t k = 0; k < s.n; ++k) {
-      IntVec rows[16];
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) {
-        const int64_t h = 16 * tile + i;
-        rows[i] = h < n_heads ? LoadPairs(q + h * dim + 32 * k, 32) : SetInt(0);
-      }
-      Transpose(rows);
-      uint16_t* to = s.q + (tile * s.n + k) * kTileWords;
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 32 * i, rows[i]);
-    }
-  }
-}
-
 // Row pairs of half a block: of every 32 columns, columns 0-3, 8-11, 16-19, 24-27 go to the first
 // tile, the others to the second, which is how unpacking leaves them.
 static inline void PairRows(const HeadsState& s, uint16_t* pairs) {
@@ -261,7 +244,7 @@ static void AttendHeads(const AttentionArgs& a, int64_t r, int64_t first_head, i
   const HeadsState s = PlaceHeads(scratch, a.head_dim);
   const int64_t n_heads = Smaller(16 * n_tiles, a.heads - first_head);
   const RowList list = ListRows(a, r);
-  PackQueries(a.q + (r * a.heads + first_head) * a.head_dim, n_heads, a.head_dim, s);
+  PackTiles(a.q + (r * a.heads + first_head) * a.head_dim, n_heads, a.head_dim, s.q);
   for (int64_t h = 0; h < 16 * n_tiles; ++h) s.top[h] = -1e30f, s.total[h] = 0;
   for (int64_t first = 0; first < list.n; first += kAttentionBlock) {
     const int64_t n = Smaller(kAttentionBlock, list.n - first);

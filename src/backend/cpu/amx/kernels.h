@@ -19,5 +19,7 @@ void Linear(const LinearArgs& a, Work w);
 void GateUp(const GateUpArgs& a, Work w);
 void Down(const DownArgs& a, Work w);
 void Attention(const AttentionArgs& a, Work w);
+void IndexSelect(const IndexSelectArgs& a, Work w);
+void IndexMerge(const IndexSelectArgs& a, Work w);
 
 }  // namespace deepinfer::cpu::amx

@@ -10,6 +10,8 @@ constexpr KernelTable Products() {
   table.linear = amx::Linear;
   table.gate_up = amx::GateUp;
   table.down = amx::Down;
+  table.index_select = amx::IndexSelect;
+  table.index_merge = amx::IndexMerge;
   table.attention = amx::Attention;
   return table;
 }

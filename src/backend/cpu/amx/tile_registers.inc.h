@@ -68,3 +68,20 @@ static inline IntVec LoadPairs(const float* p, int64_t n) {
   const __m256i first = _mm512_cvtepi32_epi16(low), second = _mm512_cvtepi32_epi16(high);
   return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
 }
+
+// n rows of `cols` floats on the bf16 grid, cols a multiple of 32, as tiles [rows / 16][cols / 32]
+// of [16 pairs of columns][16 rows][2]; rows that fill the last tile are zero.
+static inline void PackTiles(const float* x, int64_t n, int64_t cols, uint16_t* tiles) {
+  for (int64_t first = 0; first < n; first += 16) {
+    for (int64_t c = 0; c < cols; c += 32, tiles += kTileWords) {
+      IntVec rows[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) {
+        rows[i] = first + i < n ? LoadPairs(x + (first + i) * cols + c, 32) : SetInt(0);
+      }
+      Transpose(rows);
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tiles + 32 * i, rows[i]);
+    }
+  }
+}

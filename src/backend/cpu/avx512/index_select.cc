@@ -5,6 +5,11 @@ namespace deepinfer::cpu::avx512 {
 // clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
+#include "backend/cpu/index_scores.inc.h"
+#include "backend/cpu/index_selection.inc.h"
 #include "backend/cpu/index_select.inc.h"
 // clang-format on
+
+void IndexSelect(const IndexSelectArgs& a, Work w) { SelectRows(a, w); }
+void IndexMerge(const IndexSelectArgs& a, Work w) { MergeRows(a, w); }
 }  // namespace deepinfer::cpu::avx512

@@ -1,8 +1,25 @@
 // Engram rows and gate. Included inside namespace deepinfer::cpu::<isa>.
 
+// Table rows lie anywhere: so many of them are asked for before the first is used.
+constexpr int kGatherAhead = 24;
+
+static inline void PrefetchTableRow(const EngramGatherArgs& a, int64_t i) {
+  const int64_t row = a.row_ids[i];
+  const uint8_t* codes = a.table.data + row * a.table.row_stride_bytes;
+  for (int64_t d = 0; d < a.dim; d += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(codes + d), _MM_HINT_T0);
+  }
+  const uint8_t* scales = a.table.scale + row * a.table.scale_stride_bytes;
+  _mm_prefetch(reinterpret_cast<const char*>(scales), _MM_HINT_T0);
+}
+
 void EngramGather(const EngramGatherArgs& a, Work w) {
   const Span part = SplitWork(int64_t{*a.n_rows} * a.columns, 1, w);
+  for (int64_t i = part.begin; i < Smaller(part.begin + kGatherAhead, part.end); ++i) {
+    PrefetchTableRow(a, i);
+  }
   for (int64_t i = part.begin; i < part.end; ++i) {
+    if (i + kGatherAhead < part.end) PrefetchTableRow(a, i + kGatherAhead);
     const int64_t row = a.row_ids[i];
     const uint8_t* codes = a.table.data + row * a.table.row_stride_bytes;
     const uint8_t* scales = a.table.scale + row * a.table.scale_stride_bytes;

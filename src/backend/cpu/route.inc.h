@@ -54,8 +54,15 @@ static inline bool ChooseExperts(const float* logits, const uint8_t* bias, int32
     const Vec sum = RouterScore(LoadFirst(logits + e, n - e)) + addend;
     Store(biased, Select(IsNan(sum), Set(-INFINITY), sum));
     nans = nans + Select(IsNan(sum), Set(1.0f), Zero());
-    for (int32_t lane = 0; lane < kLanes && e + lane < n; ++lane)
+    // Most experts are not better than the worst that is kept.
+    uint32_t lanes = n - e >= kLanes ? (1u << kLanes) - 1 : (1u << (n - e)) - 1;
+    if (best->count == best->topk) {
+      lanes &= LaneBits(Less(Set(best->biased[best->topk - 1]), Load(biased)));
+    }
+    for (; lanes != 0; lanes &= lanes - 1) {
+      const int32_t lane = __builtin_ctz(lanes);
       Insert(best, e + lane, biased[lane]);
+    }
   }
   return Sum(nans) > 0;
 }

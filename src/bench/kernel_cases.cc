@@ -143,7 +143,7 @@ std::shared_ptr<ExpertState> MakeExpertState(const Matrices& m, const KernelTabl
                                              int threads) {
   const int64_t units = m.units(), n = m.UnitsPerCall(rows), pairs = n * rows;
   const int32_t hidden = m.shapes.hidden, inter = m.shapes.inter;
-  const int64_t scratch = CaseBuffers::RoundUp(LinearScratchFloats(hidden));
+  const int64_t scratch = CaseBuffers::RoundUp(ExpertScratchFloats(std::max(hidden, inter)));
   const auto state = std::make_shared<ExpertState>(
       ExpertState{rows,
                   static_cast<int32_t>(n),
@@ -188,7 +188,7 @@ KernelCase GateUpCase(std::shared_ptr<const Matrices> m, const KernelTable& k, i
     a.x = state->x, a.act = state->act;
     a.hidden = m->shapes.hidden, a.inter = m->shapes.inter;
     a.limit = 10, a.fp8_max = 448;
-    a.round = a.bf16_inputs = true;
+    a.round = a.bf16_inputs = a.fp8_inputs = true;
     a.scratch = state->scratch, a.scratch_stride = state->scratch_stride;
     gate_up(a, work);
   };
@@ -206,7 +206,7 @@ KernelCase DownCase(std::shared_ptr<const Matrices> m, const KernelTable& k, int
     a.experts = state->experts.data();
     a.act = state->act, a.y = state->y;
     a.hidden = m->shapes.hidden, a.inter = m->shapes.inter;
-    a.round = a.bf16_inputs = true;
+    a.round = a.bf16_inputs = a.fp8_inputs = true;
     a.scratch = state->scratch, a.scratch_stride = state->scratch_stride;
     down(a, work);
   };

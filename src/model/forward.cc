@@ -120,8 +120,9 @@ int64_t ScratchFloats(const ModelConfig& c) {
   const int64_t select = IndexSelectScratchBytes(c.index_n_heads, c.index_head_dim, c.index_topk,
                                                  c.candidate_topk_blocks) /
                          4;
-  const int64_t floats =
-      std::max({mixer, LinearScratchFloats(widest), select, AttentionScratchFloats(c.head_dim)});
+  const int64_t floats = std::max(
+      {mixer, LinearScratchFloats(widest), ExpertScratchFloats(c.hidden_size),
+       ExpertScratchFloats(c.moe_intermediate_size), select, AttentionScratchFloats(c.head_dim)});
   return (floats + 15) / 16 * 16;
 }
 

@@ -32,10 +32,13 @@ void AddRouter(const StepContext& s, int layer, const FfnWeights& w, const float
                          .pairs = s.routed});
 }
 
+// Do inputs and activations of the experts come from the Q8 quantiser?
+bool QuantisesExperts(const Numerics& num) { return num.fp8_activations && num.fp8_expert_inputs; }
+
 // act [pairs, inter] of the experts in `pairs`.
 void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                const ExpertWeights* experts, const float* x, float* act) {
-  const bool quantise = s.num.fp8_activations && s.num.fp8_expert_inputs;
+  const bool quantise = QuantisesExperts(s.num);
   s.b.Add(name, s.k.gate_up,
           GateUpArgs{.pairs = pairs,
                      .experts = experts,
@@ -49,6 +52,7 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                                                         : WeightDecode::kAsStored,
                      .round = s.num.bf16,
                      .bf16_inputs = s.num.bf16,
+                     .fp8_inputs = quantise,
                      .scratch = s.scratch,
                      .scratch_stride = s.scratch_stride});
 }
@@ -82,6 +86,7 @@ void AddMoe(const StepContext& s, int layer, const float* x, float* out) {
                    .inter = static_cast<int32_t>(inter),
                    .round = s.num.bf16,
                    .bf16_inputs = s.num.bf16,
+                   .fp8_inputs = QuantisesExperts(s.num),
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
   AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, act);

@@ -45,6 +45,11 @@ struct ExpertWeights {
   WeightView w1, w3, w2;  // gate [inter, hidden], up [inter, hidden], down [hidden, inter]
 };
 
+// Per thread, for kernels that take apart inputs of whole groups of 512 columns.
+static inline int64_t ExpertScratchFloats(int64_t cols) {
+  return LinearScratchFloats((cols + 511) / 512 * 512);
+}
+
 // Looks for NaN scales (byte 255) in experts that are used for the first time; marks them checked,
 // reports a fault.
 struct CheckExpertsArgs {
@@ -70,8 +75,11 @@ struct GateUpArgs {
   WeightDecode decode;
   bool round;
   bool bf16_inputs = false;  // x lies on the bf16 grid, see LinearArgs
-  // Per thread: scratch + tid * scratch_stride, 64-byte aligned; at least hidden floats, with
-  // bf16_inputs LinearScratchFloats(hidden).
+  // Every block of 32 columns of x comes from the Q8 quantiser: e4m3 values times one power of two.
+  // Kernels may then multiply fp4 weights exactly, as integers, and let a value that is not finite
+  // make its whole row NaN.
+  bool fp8_inputs = false;
+  // Per thread: scratch + tid * scratch_stride, 64-byte aligned; ExpertScratchFloats(hidden).
   float* scratch;
   int64_t scratch_stride;  // floats
 };
@@ -87,7 +95,8 @@ struct DownArgs {
   int32_t hidden, inter;
   bool round;
   bool bf16_inputs = false;  // act lies on the bf16 grid, see LinearArgs
-  float* scratch;            // at least inter floats a thread, or LinearScratchFloats(inter)
+  bool fp8_inputs = false;   // act comes from the Q8 quantiser, see GateUpArgs
+  float* scratch;            // ExpertScratchFloats(inter) a thread
   int64_t scratch_stride;    // floats
 };
 

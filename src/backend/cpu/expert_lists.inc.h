@@ -57,3 +57,14 @@ void CheckExperts(const CheckExpertsArgs& a, Work work) {
     a.checked[e] = sound ? 1 : 0;
   }
 }
+
+// Do all experts of the step consist of fp4 weights?
+static bool AllFp4(const ExpertPairs& pairs, const ExpertWeights* experts) {
+  bool all = true;
+  for (int32_t i = 0; i < *pairs.n_active; ++i) {
+    const ExpertWeights& e = experts[pairs.active[i]];
+    all &= e.w1.dtype == DType::kFp4Row32 && e.w3.dtype == DType::kFp4Row32 &&
+           e.w2.dtype == DType::kFp4Row32;
+  }
+  return all;
+}

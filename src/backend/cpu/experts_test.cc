@@ -95,12 +95,13 @@ struct GateUpCase {
   float limit = 10, fp8_max = 448;
   bool round = true, weighted = true;
   WeightDecode decode = WeightDecode::kAsStored;
+  bool fp8_inputs = false;
 
   // [pairs, inter], pairs in the order of `pairs`.
   std::vector<float> Run(const KernelTable& table, Pairs* pairs, const Experts& experts,
                          const float* x, int threads = 1) const {
     const int64_t n_pairs = pairs->begin[static_cast<size_t>(pairs->n_active)];
-    const int64_t stride = LinearScratchFloats(kHidden);
+    const int64_t stride = ExpertScratchFloats(kHidden);
     const GuardedFloats scratch(std::vector<float>(static_cast<size_t>(threads * stride)));
     const GuardedFloats act(std::vector<float>(static_cast<size_t>(n_pairs * kInter), NAN));
     GateUpArgs args = {.pairs = pairs->view(),
@@ -114,6 +115,7 @@ struct GateUpCase {
                        .decode = decode,
                        .round = round,
                        .bf16_inputs = HasTiles(table),
+                       .fp8_inputs = fp8_inputs,
                        .scratch = scratch.data(),
                        .scratch_stride = stride};
     if (!weighted) args.pairs.weights = nullptr;
@@ -135,7 +137,7 @@ TEST(Experts, GateUpIsWithinExpOfTheReference) {
     Group(ReferenceKernels(), c, 65, &pairs);
     for (const KernelTable* table : VectorTables()) {
       for (float limit : {0.0f, 0.5f, 10.0f}) {
-        GateUpCase g = {.limit = limit, .fp8_max = 0, .round = false};
+        GateUpCase g = {.limit = limit, .fp8_max = 0, .round = false, .fp8_inputs = limit == 0.5f};
         const std::vector<float> expected = g.Run(ReferenceKernels(), &pairs, experts, x.data());
         ExpectNear(expected, g.Run(*table, &pairs, experts, x.data(), 3), 0x1p-20f, 0, table->isa);
         g.weighted = false;
@@ -159,7 +161,7 @@ TEST(Experts, RoundedAndQuantisedGateUpFlipsAlmostNowhere) {
   Group(ReferenceKernels(), c, 300, &pairs);
   for (const KernelTable* table : VectorTables()) {
     for (float fp8_max : {448.0f, 224.0f}) {
-      const GateUpCase g = {.limit = 10, .fp8_max = fp8_max};
+      const GateUpCase g = {.limit = 10, .fp8_max = fp8_max, .fp8_inputs = fp8_max == 448};
       const std::vector<float> expected = g.Run(ReferenceKernels(), &pairs, experts, x.data());
       const std::vector<float> found = g.Run(*table, &pairs, experts, x.data());
       ExpectNear(expected, found, 0.13f, 0, table->isa);
@@ -250,9 +252,10 @@ TEST(Experts, GateUpRowsAreIndependent) {
   Random random(4);
   for (DType dtype : {DType::kFp4Row32, DType::kFp8Tile32}) {
     const Experts experts = RandomExperts(dtype, kExperts, Values::kAny, &random);
-    const GuardedFloats x(random.Bf16s(300 * kHidden));
-    const GateUpCase g = {.decode = dtype == DType::kFp8Tile32 ? WeightDecode::kHalvedFp8
-                                                               : WeightDecode::kAsStored};
+    const bool fp4 = dtype == DType::kFp4Row32;
+    const GuardedFloats x(Quantised(random.Bf16s(300 * kHidden), kHidden));
+    const GateUpCase g = {.decode = fp4 ? WeightDecode::kAsStored : WeightDecode::kHalvedFp8,
+                          .fp8_inputs = fp4};
     const Choice c = RandomChoice(300, &random);
     for (const KernelTable* table : VectorTables()) {
       std::vector<std::vector<float>> alone;  // [row * topk + place of the expert by id]
@@ -284,8 +287,9 @@ TEST(Experts, GateUpRowsAreIndependent) {
 }
 
 std::vector<float> RunDown(const KernelTable& table, Pairs* pairs, const Experts& experts,
-                           const float* act, int32_t n_rows, bool round, int threads) {
-  const int64_t stride = LinearScratchFloats(kInter);
+                           const float* act, int32_t n_rows, bool round, int threads,
+                           bool fp8_inputs = false) {
+  const int64_t stride = ExpertScratchFloats(kInter);
   const GuardedFloats scratch(std::vector<float>(static_cast<size_t>(threads * stride)));
   const GuardedFloats y(std::vector<float>(static_cast<size_t>(n_rows) * kHidden, NAN));
   const DownArgs args = {.n_rows = &n_rows,
@@ -297,6 +301,7 @@ std::vector<float> RunDown(const KernelTable& table, Pairs* pairs, const Experts
                          .inter = kInter,
                          .round = round,
                          .bf16_inputs = HasTiles(table),
+                         .fp8_inputs = fp8_inputs,
                          .scratch = scratch.data(),
                          .scratch_stride = stride};
   RunParts(table.down, args, threads);
@@ -316,9 +321,12 @@ TEST(Experts, DownIsBitEqualWhereSumsAreExact) {
         for (bool round : {false, true}) {
           const std::vector<float> expected =
               RunDown(ReferenceKernels(), &pairs, experts, act.data(), n_rows, round, 1);
-          ExpectSame(expected,
-                     RunDown(*table, &pairs, experts, act.data(), n_rows, round, 1 + n_rows % 3),
-                     table->isa);
+          for (bool fp8_inputs : {false, true}) {
+            ExpectSame(expected,
+                       RunDown(*table, &pairs, experts, act.data(), n_rows, round, 1 + n_rows % 3,
+                               fp8_inputs),
+                       table->isa);
+          }
         }
       }
     }

@@ -262,44 +262,48 @@ TEST(Linear, EveryColumnMeetsItsOwnActivation) {
 
 // Every code with every scale, against base/formats.h. All columns of a row hold the same code; x
 // is 1, 0, 0, ...
-void ExpectEveryCode(DType dtype, int n_codes, WeightDecode decode, float (*value)(uint8_t)) {
+void ExpectEveryCode(DType dtype, int64_t cols, int n_codes, WeightDecode decode,
+                     float (*value)(uint8_t)) {
   std::vector<uint8_t> data, scale;
-  const size_t row_bytes = static_cast<size_t>(BytesOfColumns(dtype, 32));
+  const size_t row_bytes = static_cast<size_t>(BytesOfColumns(dtype, cols));
+  const size_t row_scales = static_cast<size_t>(cols / 32);
   for (int s = 0; s < 256; ++s) {
     for (int code = 0; code < n_codes; ++code) {
       data.insert(data.end(), row_bytes,
                   static_cast<uint8_t>(dtype == DType::kFp4Row32 ? code | code << 4 : code));
-      scale.push_back(static_cast<uint8_t>(s));
+      scale.insert(scale.end(), row_scales, static_cast<uint8_t>(s));
     }
   }
-  const TestWeight w = MakeWeight(dtype, 256 * n_codes, 32, data, scale);
-  std::vector<float> x(32, 0.0f);
+  const TestWeight w = MakeWeight(dtype, 256 * n_codes, cols, data, scale);
+  std::vector<float> x(static_cast<size_t>(cols), 0.0f);
   x[0] = 1.0f;
   for (const KernelTable* table : VectorTables()) {
-    const Product p = {.w = w.view, .x_stride = 32, .decode = decode};
+    const Product p = {.w = w.view, .x_stride = cols, .decode = decode};
     const std::vector<float> y = For(*table, p).Run(*table, x.data(), 1);
     for (size_t i = 0; i < y.size(); ++i) {
-      float decoded = value(data[i * row_bytes]) * Ue8m0ToFloat(scale[i]);
+      float decoded = value(data[i * row_bytes]) * Ue8m0ToFloat(scale[i * row_scales]);
       if (OnTiles(*table, dtype) && std::fabs(decoded) < 0x1p-126f) decoded = 0;
       const float expected =
           std::isinf(decoded) ? NAN : decoded + 0.0f;  // infinity * 0 in the other columns
       ASSERT_TRUE(SameValue(y[i], expected))
-          << table->isa << " code " << int{data[i * row_bytes]} << " scale " << int{scale[i]}
-          << ": " << y[i] << ", expected " << expected;
+          << table->isa << " code " << int{data[i * row_bytes]} << " scale "
+          << int{scale[i * row_scales]} << ": " << y[i] << ", expected " << expected;
     }
   }
 }
 
 TEST(Linear, EveryFp8CodeAndScale) {
-  ExpectEveryCode(DType::kFp8Row32, 256, WeightDecode::kAsStored, E4m3ToFloat);
+  for (int64_t cols : {32, 64}) {
+    ExpectEveryCode(DType::kFp8Row32, cols, 256, WeightDecode::kAsStored, E4m3ToFloat);
+  }
 }
 
 TEST(Linear, EveryFp4CodeAndScale) {
-  ExpectEveryCode(DType::kFp4Row32, 16, WeightDecode::kAsStored, E2m1ToFloat);
+  ExpectEveryCode(DType::kFp4Row32, 32, 16, WeightDecode::kAsStored, E2m1ToFloat);
 }
 
 TEST(Linear, EveryHalvedFp8CodeAndScale) {
-  ExpectEveryCode(DType::kFp8Row32, 256, WeightDecode::kHalvedFp8,
+  ExpectEveryCode(DType::kFp8Row32, 32, 256, WeightDecode::kHalvedFp8,
                   [](uint8_t code) { return E4m3ToFloat(FloatToE4m3(E4m3ToFloat(code) / 2)) * 2; });
 }
 

@@ -1,16 +1,18 @@
 // Products of checkpoint weights with rows of floats: what linear and the experts share. Included
 // inside namespace deepinfer::cpu::<isa>, after weight_rows.inc.h.
 //
-// A panel is kPanel rows of the weight. kChunk of its columns are decoded to floats in the
-// first-level cache and multiplied with up to kBlockRows rows of x, then the next kChunk columns.
-// Every output has one vector of partial sums; lane j adds the products of columns j, j + kLanes,
-// ... of its piece in ascending order, and the lanes are added in the order of Sum. None of that
-// depends on how many rows or outputs share the work: a row's result does not either. Bound: weight
-// bytes for few rows, FMA for many.
+// A panel is kPanel rows of the weight, taken kChunk columns at a time. For few rows of x the
+// weights are decoded in registers, for more into floats in the first-level cache, where up to
+// kBlockRows rows of x share them. Either way every output has one vector of partial sums; lane j
+// adds the products of columns j, j + kLanes, ... of its piece in ascending order, and the lanes
+// are added in the order of Sum. None of that depends on how many rows or outputs share the work: a
+// row's result does not either. Bound: weight bytes for few rows, FMA for many.
 
-// Each row of x is read once for all weight rows of a panel.
-constexpr int kPanel = 4;
-// 4 x 512 floats: 8 KiB of the first-level cache.
+// Weight rows whose sums fit in registers beside each other.
+constexpr int kQuad = 4;
+// Two of them share what they read of x.
+constexpr int kPanel = 2 * kQuad;
+// 8 x 512 floats: 16 KiB of the first-level cache.
 constexpr int kChunk = 512;
 // Rows of decoded weights lie this far apart: a multiple of 4 KiB would put them into the same
 // cache sets.
@@ -31,16 +33,16 @@ static inline Inputs Prepare(const WeightView&, int64_t, const float* const* x, 
 // Outputs that a thread takes at a time: whole cache lines of y where there are enough outputs for
 // every thread.
 static inline int64_t OutputUnit(int64_t n_outputs, int n_threads) {
-  return n_outputs >= 16 * int64_t{n_threads} ? 16 : kPanel;
+  return n_outputs >= 16 * int64_t{n_threads} ? 16 : kQuad;
 }
 
 // Adds kLanes or fewer columns at k to the sums of kRows rows of x.
 template <int kRows, bool kWhole>
 static inline void MultiplyVec(const float* w, const float* const* x, int64_t c, int64_t k,
-                               int64_t n, Vec (&sums)[kRows][kPanel]) {
-  Vec weights[kPanel];
+                               int64_t n, Vec (&sums)[kRows][kQuad]) {
+  Vec weights[kQuad];
 #pragma GCC unroll 4
-  for (int j = 0; j < kPanel; ++j) {
+  for (int j = 0; j < kQuad; ++j) {
     const float* p = w + j * kChunkStride + k;
     weights[j] = kWhole ? Load(p) : LoadFirst(p, n - k);
   }
@@ -48,19 +50,20 @@ static inline void MultiplyVec(const float* w, const float* const* x, int64_t c,
   for (int m = 0; m < kRows; ++m) {
     const Vec v = kWhole ? Load(x[m] + c + k) : LoadFirst(x[m] + c + k, n - k);
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanel; ++j) sums[m][j] = Fma(weights[j], v, sums[m][j]);
+    for (int j = 0; j < kQuad; ++j) sums[m][j] = Fma(weights[j], v, sums[m][j]);
   }
 }
 
-// lanes[m][j] += w[j] * x[m] over n columns, those of x from c on.
+// lanes[m][first + j] += w[j] * x[m] for a quad of weight rows, over n columns, those of x from c
+// on.
 template <int kRows>
-static inline void MultiplyRows(const float* w, const float* const* x, int64_t c, int64_t n,
-                                Vec (*lanes)[kPanel]) {
-  Vec sums[kRows][kPanel];
+static void MultiplyRows(const float* w, const float* const* x, int64_t c, int64_t n,
+                         Vec (*lanes)[kPanel], int first) {
+  Vec sums[kRows][kQuad];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanel; ++j) sums[m][j] = lanes[m][j];
+    for (int j = 0; j < kQuad; ++j) sums[m][j] = lanes[m][first + j];
   }
   int64_t k = 0;
   for (; k + kLanes <= n; k += kLanes) MultiplyVec<kRows, true>(w, x, c, k, n, sums);
@@ -68,8 +71,16 @@ static inline void MultiplyRows(const float* w, const float* const* x, int64_t c
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kPanel; ++j) lanes[m][j] = sums[m][j];
+    for (int j = 0; j < kQuad; ++j) lanes[m][first + j] = sums[m][j];
   }
+}
+
+// The same for both quads of a panel.
+template <int kRows>
+static inline void MultiplyPanel(const float* w, const float* const* x, int64_t c, int64_t n,
+                                 Vec (*lanes)[kPanel]) {
+  MultiplyRows<kRows>(w, x, c, n, lanes, 0);
+  MultiplyRows<kRows>(w + kQuad * kChunkStride, x, c, n, lanes, kQuad);
 }
 
 // The same for any number of rows: as many at a time as the registers hold.
@@ -77,11 +88,169 @@ static void Multiply(const float* w, const float* const* x, int64_t n_x, int64_t
                      Vec (*lanes)[kPanel]) {
   int64_t m = 0;
 #if defined(__AVX512F__)
-  for (; m + 6 <= n_x; m += 6) MultiplyRows<6>(w, x + m, c, n, lanes + m);
-  for (; m + 4 <= n_x; m += 4) MultiplyRows<4>(w, x + m, c, n, lanes + m);
+  for (; m + 6 <= n_x; m += 6) MultiplyPanel<6>(w, x + m, c, n, lanes + m);
+  for (; m + 4 <= n_x; m += 4) MultiplyPanel<4>(w, x + m, c, n, lanes + m);
 #endif
-  for (; m + 2 <= n_x; m += 2) MultiplyRows<2>(w, x + m, c, n, lanes + m);
-  if (m < n_x) MultiplyRows<1>(w, x + m, c, n, lanes + m);
+  for (; m + 2 <= n_x; m += 2) MultiplyPanel<2>(w, x + m, c, n, lanes + m);
+  if (m < n_x) MultiplyPanel<1>(w, x + m, c, n, lanes + m);
+}
+
+// ---- few rows: decoding in registers ----
+
+// Weight rows of a panel, as they lie in memory.
+struct PanelRows {
+  const uint8_t* data[kPanel];
+  float scales[kPanel][kChunk / 32];  // of the columns of a chunk
+};
+
+// Points at column c of n_out rows and decodes the scales of n columns; rows of one tile share
+// them.
+static inline void StartChunk(const WeightView& w, int64_t row, int64_t n_out, int64_t c, int64_t n,
+                              PanelRows* p) {
+  const uint8_t* previous = nullptr;
+  for (int j = 0; j < kPanel; ++j) {
+    const int64_t source = row + Smaller(j, n_out - 1);
+    p->data[j] = w.data + source * w.row_stride_bytes + WeightBytes(w.dtype, c);
+    if (w.scale == nullptr) continue;
+    const uint8_t* scale = ScalesAt(w, source, c);
+    if (scale == previous) {
+      memcpy(p->scales[j], p->scales[j - 1], sizeof p->scales[j]);
+    } else {
+      for (int64_t i = 0; i < n / 32; ++i) p->scales[j][i] = DecodeUe8m0(scale[i]);
+    }
+    previous = scale;
+  }
+}
+
+// kStep columns of a weight row, from column k of the chunk on.
+template <DType kType>
+static inline void LoadColumns(const Fp8Decoder& decoder, const PanelRows& p, int j, int64_t k,
+                               Vec (&y)[4]) {
+  const uint8_t* data = p.data[j];
+  if (kType == DType::kFp8Tile32) {
+    LoadFp8Columns(decoder, data + k, p.scales[j] + k / 32, y);
+    return;
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const int64_t column = k + i * kLanes;
+    y[i] = kType == DType::kBf16 ? LoadBf16First(data + 2 * column, kLanes)
+                                 : Load(reinterpret_cast<const float*>(data + 4 * column));
+  }
+}
+
+// lanes[m][j] += w[first + j] * x[m] for a quad of rows, over columns [k, end) of a chunk, whole
+// steps; those of x from c on. Fetches the rows kPanel further down, or what follows in a long row.
+template <DType kType, int kRows>
+static inline void MultiplyQuad(const PanelRows& p, int first, int64_t stride,
+                                const float* const* x, int64_t c, int64_t k, int64_t end,
+                                Vec (*lanes)[kPanel]) {
+  constexpr int kStepBytes = kStep * (kType == DType::kF32 ? 4 : kType == DType::kBf16 ? 2 : 1);
+  const int64_t ahead = kType == DType::kFp8Tile32 ? kPanel * stride : 1024;
+  const Fp8Decoder decoder = MakeFp8Decoder();
+  Vec sums[kRows][kQuad];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kQuad; ++j) sums[m][j] = lanes[m][first + j];
+  }
+  for (; k < end; k += kStep) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kQuad; ++j) {
+      Vec w[4];
+      LoadColumns<kType>(decoder, p, first + j, k, w);
+      Prefetch(p.data[first + j] + k * (kStepBytes / kStep) + ahead, kStepBytes);
+#pragma GCC unroll 8
+      for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i)
+          sums[m][j] = Fma(w[i], Load(x[m] + c + k + i * kLanes), sums[m][j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kQuad; ++j) lanes[m][first + j] = sums[m][j];
+  }
+}
+
+template <DType kType>
+static void MultiplyFew(const PanelRows& p, int first, int64_t stride, const Inputs& x, int64_t c,
+                        int64_t k, int64_t end, Vec (*lanes)[kPanel]) {
+  const float* const* rows = x.rows;
+  switch (x.n) {
+    case 1:
+      return MultiplyQuad<kType, 1>(p, first, stride, rows, c, k, end, lanes);
+    case 2:
+      return MultiplyQuad<kType, 2>(p, first, stride, rows, c, k, end, lanes);
+#if defined(__AVX512F__)
+    case 3:
+      return MultiplyQuad<kType, 3>(p, first, stride, rows, c, k, end, lanes);
+    case 4:
+      return MultiplyQuad<kType, 4>(p, first, stride, rows, c, k, end, lanes);
+    case 5:
+      return MultiplyQuad<kType, 5>(p, first, stride, rows, c, k, end, lanes);
+    case 6:
+      return MultiplyQuad<kType, 6>(p, first, stride, rows, c, k, end, lanes);
+#endif
+  }
+}
+
+// Whole steps of columns [k, end) of the chunk at c, for n_out rows of the panel. Returns where
+// they end.
+static int64_t MultiplySteps(const WeightView& w, const PanelRows& p, int64_t n_out,
+                             const Inputs& x, int64_t c, int64_t k, int64_t end,
+                             Vec (*lanes)[kPanel]) {
+  end -= (end - k) % kStep;
+  for (int first = 0; first < n_out; first += kQuad) {
+    switch (w.dtype) {
+      case DType::kBf16:
+        MultiplyFew<DType::kBf16>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+        break;
+      case DType::kF32:
+        MultiplyFew<DType::kF32>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+        break;
+      default:
+        MultiplyFew<DType::kFp8Tile32>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+    }
+  }
+  return end;
+}
+
+// ---- panels ----
+
+// Columns [c, end) of a panel as floats, kChunkStride apart.
+static void DecodePanel(const WeightView& w, WeightDecode decode, int64_t row, int64_t n_out,
+                        int64_t c, int64_t end, float* y) {
+  for (int j = 0; j < kPanel; ++j) {
+    const int64_t source = row + Smaller(j, n_out - 1);
+    DecodeWeights(w, decode, source, c, end - c, y + j * kChunkStride);
+    PrefetchWeights(w, source + kPanel, c, end - c);
+  }
+}
+
+// y += the sums of n rows of lanes; lanes = 0.
+static inline void EndPiece(int64_t n, Vec (*lanes)[kPanel], float* y, int64_t y_stride) {
+  for (int64_t m = 0; m < n; ++m) {
+#pragma GCC unroll 2
+    for (int j = 0; j < kPanel; j += kQuad) {
+      Vec* v = lanes[m] + j;
+      float* to = y + m * y_stride + j;
+      _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), SumsOfFour(v[0], v[1], v[2], v[3])));
+      v[0] = v[1] = v[2] = v[3] = Zero();
+    }
+  }
+}
+
+// Are the weights decoded in registers? If the sums leave enough of them, and pieces start with a
+// block of scales.
+static inline bool ServesFewRows(const WeightView& w, WeightDecode decode, int64_t n_x,
+                                 int64_t piece) {
+  const bool fp8 = w.dtype == DType::kFp8Tile32 || w.dtype == DType::kFp8Row32;
+  const int64_t most = kLanes == 8 ? 2 : fp8 ? 4 : 6;
+  return n_x <= most && decode == WeightDecode::kAsStored && w.dtype != DType::kFp4Row32 &&
+         piece % 32 == 0;
 }
 
 // y[m * y_stride + j] = sum_k x[m][k] * w[row + j][k] for j < kPanel and every row of x, by pieces
@@ -95,23 +264,20 @@ static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int6
   for (int64_t m = 0; m < x.n; ++m) {
     for (int j = 0; j < kPanel; ++j) lanes[m][j] = Zero(), y[m * y_stride + j] = 0.0f;
   }
+  const bool few = ServesFewRows(w, decode, x.n, piece);
   if (piece == 0) piece = w.cols;
   for (int64_t c = 0; c < w.cols; c += kChunk) {
     const int64_t end = Smaller(c + kChunk, w.cols);
-    for (int j = 0; j < kPanel; ++j) {
-      const int64_t source = row + Smaller(j, n_out - 1);
-      DecodeWeights(w, decode, source, c, end - c, weights + j * kChunkStride);
-      PrefetchWeights(w, source + kPanel, c, end - c);
-    }
+    PanelRows rows;
+    if (few) StartChunk(w, row, n_out, c, end - c, &rows);
+    bool decoded = false;
     for (int64_t k = c, stop; k < end; k = stop) {  // the parts of pieces inside this chunk
       const int64_t piece_end = Smaller((k / piece + 1) * piece, w.cols);
       stop = Smaller(piece_end, end);
-      Multiply(weights + (k - c), x.rows, x.n, k, stop - k, lanes);
-      if (stop < piece_end) continue;
-      for (int64_t m = 0; m < x.n; ++m) {
-        for (int j = 0; j < kPanel; ++j)
-          y[m * y_stride + j] += Sum(lanes[m][j]), lanes[m][j] = Zero();
-      }
+      if (few) k = c + MultiplySteps(w, rows, n_out, x, c, k - c, stop - c, lanes);
+      if (k < stop && !decoded) DecodePanel(w, decode, row, n_out, c, end, weights), decoded = true;
+      if (k < stop) Multiply(weights + (k - c), x.rows, x.n, k, stop - k, lanes);
+      if (stop == piece_end) EndPiece(x.n, lanes, y, y_stride);
     }
   }
 }

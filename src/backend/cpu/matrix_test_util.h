@@ -92,4 +92,19 @@ inline std::vector<float> RandomActivations(int64_t n, Values values, Random* ra
   return values == Values::kExact ? random->Integers(n, 4) : random->Normals(n);
 }
 
+// x through the Q8 quantiser of the reference.
+inline std::vector<float> Quantised(const std::vector<float>& x, int64_t cols,
+                                    float fp8_max = 448) {
+  std::vector<float> y(x.size());
+  const auto n_rows = static_cast<int32_t>(static_cast<int64_t>(x.size()) / cols);
+  const QuantRowsArgs args = {.n_rows = &n_rows,
+                              .x = x.data(),
+                              .y = y.data(),
+                              .cols = static_cast<int32_t>(cols),
+                              .format = RowFormat::kFp8Block32,
+                              .fp8_max = fp8_max};
+  ReferenceKernels().quant_rows(args, {0, 1});
+  return y;
+}
+
 }  // namespace deepinfer

@@ -132,6 +132,16 @@ static inline void TransposeLanes(Vec (&v)[16]) {
     v[12 + c] = _mm512_shuffle_f32x4(high01, high23, 0xdd);
   }
 }
+// Sum of each of four vectors.
+static inline __m128 SumsOfFour(Vec a, Vec b, Vec c, Vec d) {
+  const Vec ab = _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
+  const Vec cd = _mm512_shuffle_f32x4(c, d, 0x44) + _mm512_shuffle_f32x4(c, d, 0xee);
+  const Vec four = _mm512_shuffle_f32x4(ab, cd, 0x88) + _mm512_shuffle_f32x4(ab, cd, 0xdd);
+  const Vec two = four + _mm512_permute_ps(four, 0xee);
+  const Vec one = two + _mm512_movehdup_ps(two);
+  return _mm512_castps512_ps128(_mm512_permutexvar_ps(
+      _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12), one));
+}
 static inline float FirstLane(Vec a) { return _mm512_cvtss_f32(a); }
 static inline float Largest(Vec a) { return _mm512_reduce_max_ps(a); }
 
@@ -283,6 +293,14 @@ static inline void TransposeLanes(Vec (&v)[8]) {
     v[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
   }
 }
+// Sum of each of four vectors.
+static inline __m128 SumsOfFour(Vec a, Vec b, Vec c, Vec d) {
+  const Vec ab = _mm256_permute2f128_ps(a, b, 0x20) + _mm256_permute2f128_ps(a, b, 0x31);
+  const Vec cd = _mm256_permute2f128_ps(c, d, 0x20) + _mm256_permute2f128_ps(c, d, 0x31);
+  const Vec ab2 = ab + _mm256_permute_ps(ab, 0xee), cd2 = cd + _mm256_permute_ps(cd, 0xee);
+  const Vec ac = _mm256_unpacklo_ps(ab2 + _mm256_movehdup_ps(ab2), cd2 + _mm256_movehdup_ps(cd2));
+  return _mm_unpacklo_ps(_mm256_castps256_ps128(ac), _mm256_extractf128_ps(ac, 1));
+}
 static inline float FirstLane(Vec a) { return _mm256_cvtss_f32(a); }
 static inline float Largest(Vec a) {
   __m128 m = _mm_max_ps(_mm256_extractf128_ps(a, 1), _mm256_castps256_ps128(a));
@@ -345,6 +363,13 @@ static inline IntVec EvenSigns() {  // the sign bit in lanes 0, 2, 4, ...
 // ---- the same for both ----
 
 static inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Asks for n bytes. Inlined always: g++ 12 takes a function that only prefetches for one without
+// effects and drops calls of it.
+__attribute__((always_inline)) static inline void Prefetch(const uint8_t* p, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+}
 
 static inline Vec Zero() { return Set(0.0f); }
 static inline Vec Abs(Vec a) { return FromBits(And(Bits(a), SetInt(0x7fffffff))); }

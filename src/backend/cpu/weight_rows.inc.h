@@ -44,9 +44,7 @@ static inline int64_t WeightBytes(DType dtype, int64_t cols) {
 // Asks for the same columns of the next panel while this one is multiplied: one panel is too short
 // a stretch of memory for the CPU to see the pattern. A prefetch past the end of the tensor does
 // nothing.
-static inline void PrefetchWeights(const WeightView& w, int64_t row, int64_t c, int64_t n) {
-  const uint8_t* data = w.data + row * w.row_stride_bytes + WeightBytes(w.dtype, c);
-  const int64_t bytes = WeightBytes(w.dtype, n);
-  for (int64_t i = 0; i < bytes; i += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(data + i), _MM_HINT_T0);
+__attribute__((always_inline)) static inline void PrefetchWeights(const WeightView& w, int64_t row,
+                                                                  int64_t c, int64_t n) {
+  Prefetch(w.data + row * w.row_stride_bytes + WeightBytes(w.dtype, c), WeightBytes(w.dtype, n));
 }

@@ -57,28 +57,45 @@ static inline __m512i HalveFp8(__m512i codes) {
   return _mm512_mask_blend_epi8(small, codes, _mm512_or_si512(halved, sign));
 }
 
+struct Fp8Decoder {
+  __m512i order, low[2], high[2];
+};
+
+static inline Fp8Decoder MakeFp8Decoder() {
+  return {LoadTable(kFp8Order.column),
+          {LoadTable(kFp8Tables.low), LoadTable(kFp8Tables.low + 64)},
+          {LoadTable(kFp8Tables.high), LoadTable(kFp8Tables.high + 64)}};
+}
+
+// 64 codes to floats in column order, the first 32 times scale0, the others times scale1.
+static inline void DecodeFp8Codes(const Fp8Decoder& d, __m512i codes, Vec scale0, Vec scale1,
+                                  Vec (&y)[4]) {
+  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+  const __m512i upper = SetInt(static_cast<int32_t>(0xffff0000));
+  const __m512i c = _mm512_permutexvar_epi8(d.order, codes);
+  const __m512i low = _mm512_permutex2var_epi8(d.low[0], c, d.low[1]);  // ignores the sign bit
+  __m512i high = _mm512_permutex2var_epi8(d.high[0], c, d.high[1]);
+  high = _mm512_ternarylogic_epi32(high, c, sign, 0xf8);  // high | (c & sign)
+  const __m512i first = _mm512_unpacklo_epi8(low, high), second = _mm512_unpackhi_epi8(low, high);
+  y[0] = FromBits(ShiftLeft<16>(first)) * scale0;
+  y[1] = FromBits(And(first, upper)) * scale0;
+  y[2] = FromBits(ShiftLeft<16>(second)) * scale1;
+  y[3] = FromBits(And(second, upper)) * scale1;
+}
+
 static inline void DecodeFp8(const uint8_t* codes, const uint8_t* scale, int64_t n, bool halved,
                              float* y) {
-  const __m512i order = LoadTable(kFp8Order.column);
-  const __m512i low0 = LoadTable(kFp8Tables.low), low1 = LoadTable(kFp8Tables.low + 64);
-  const __m512i high0 = LoadTable(kFp8Tables.high), high1 = LoadTable(kFp8Tables.high + 64);
-  const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80)),
-                upper = SetInt(static_cast<int32_t>(0xffff0000));
+  const Fp8Decoder decoder = MakeFp8Decoder();
   for (int64_t k = 0; k < n; k += 64) {
     const bool whole = n - k >= 64;
     __m512i c = _mm512_maskz_loadu_epi8(whole ? ~0ull : 0xffffffffull, codes + k);
     if (halved) c = HalveFp8(c);
-    c = _mm512_permutexvar_epi8(order, c);
-    const __m512i low = _mm512_permutex2var_epi8(low0, c, low1);  // the index ignores the sign bit
-    __m512i high = _mm512_permutex2var_epi8(high0, c, high1);
-    high = _mm512_ternarylogic_epi32(high, c, sign, 0xf8);  // high | (c & sign)
-    const __m512i a = _mm512_unpacklo_epi8(low, high), b = _mm512_unpackhi_epi8(low, high);
-    const Vec scale0 = Set(DecodeUe8m0(scale[k / 32])),
-              scale1 = whole ? Set(DecodeUe8m0(scale[k / 32 + 1])) : Zero();
-    Store(y + k, FromBits(_mm512_slli_epi32(a, 16)) * scale0);
-    Store(y + k + 16, FromBits(And(a, upper)) * scale0);
-    Store(y + k + 32, FromBits(_mm512_slli_epi32(b, 16)) * scale1);
-    Store(y + k + 48, FromBits(And(b, upper)) * scale1);
+    const Vec scale0 = Set(DecodeUe8m0(scale[k / 32]));
+    Vec values[4];
+    DecodeFp8Codes(decoder, c, scale0, whole ? Set(DecodeUe8m0(scale[k / 32 + 1])) : Zero(),
+                   values);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) Store(y + k + 16 * i, values[i]);
   }
 }
 
@@ -110,4 +127,14 @@ static inline bool HasByte255(const uint8_t* p, int64_t n) {
       return true;
   }
   return false;
+}
+
+// ---- 64 whole columns at a time, for products of few rows ----
+
+constexpr int kStep = 64;
+
+// Codes of kStep columns times their scales.
+static inline void LoadFp8Columns(const Fp8Decoder& d, const uint8_t* codes, const float* scale,
+                                  Vec (&y)[4]) {
+  DecodeFp8Codes(d, _mm512_loadu_si512(codes), Set(scale[0]), Set(scale[1]), y);
 }

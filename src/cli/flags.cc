@@ -62,6 +62,20 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
       ->capture_default_str();
   command->add_option("--reduce", o.reduce, "Order of sums over ranks: exact")
       ->capture_default_str();
+  command
+      ->add_option("--speculative", o.speculative,
+                   "Draft tokens: off, exact (answers are the same) or rejection (distributed the "
+                   "same)")
+      ->capture_default_str();
+  command
+      ->add_option("--num-speculative-tokens", o.num_speculative_tokens,
+                   "Most draft tokens of a step; -1: as many as the model drafts")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command
+      ->add_option("--draft-depth", o.draft_depth,
+                   "auto (as many draft tokens as pay, none when they do not) or fixed")
+      ->capture_default_str();
   return options;
 }
 

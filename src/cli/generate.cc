@@ -145,8 +145,18 @@ ordered_json LogprobsJson(const SequenceResult& result, const Tokenizer& tokeniz
   return list;
 }
 
+ordered_json SpeculativeJson(const Engine::Stats& stats) {
+  return {{"steps", stats.n_steps},
+          {"verifications", stats.n_verifications},
+          {"drafted", stats.n_drafted},
+          {"accepted", stats.n_accepted()},
+          {"accepted_at", stats.accepted_at},
+          {"tokens_per_verification", stats.tokens_per_verification()}};
+}
+
 std::string ResultJson(const std::vector<Sequence>& sequences, bool logprobs, const Timing& timing,
-                       int64_t bytes_per_token, const Tokenizer& tokenizer) {
+                       int64_t bytes_per_token, const Engine::Stats& stats,
+                       const Tokenizer& tokenizer) {
   ordered_json list = ordered_json::array();
   for (const Sequence& s : sequences) {
     ordered_json entry = {
@@ -164,7 +174,9 @@ std::string ResultJson(const std::vector<Sequence>& sequences, bool logprobs, co
                         {"tpot_s", nullptr},
                         {"bytes_per_token", bytes_per_token}};
   if (timing.tpot_s) times["tpot_s"] = *timing.tpot_s;
-  const ordered_json json = {{"sequences", std::move(list)}, {"timing", std::move(times)}};
+  const ordered_json json = {{"sequences", std::move(list)},
+                             {"timing", std::move(times)},
+                             {"speculative", SpeculativeJson(stats)}};
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -235,8 +247,8 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
   const int64_t bytes =
       executor->BytesPerToken(std::ssize(first.prompt) + std::ssize(first.result.token_ids));
   if (flags.json) {
-    printer.out().Write(
-        ResultJson(sequences, flags.logprobs.has_value(), timing, bytes, executor->tokenizer()));
+    printer.out().Write(ResultJson(sequences, flags.logprobs.has_value(), timing, bytes,
+                                   engine.stats(), executor->tokenizer()));
     printer.out().Flush();
   }
   if (!complete) throw CLI::RuntimeError(kInterruptedStatus);

@@ -462,6 +462,11 @@ void ConfigReader::ReadIds() {
                           : -1;
 }
 
+std::string ModelConfig::TensorPrefix(int layer) const {
+  return is_draft_stage(layer) ? fmt::format("mtp.{}.", layer - num_hidden_layers)
+                               : fmt::format("layers.{}.", layer);
+}
+
 int ModelConfig::engram_index(int layer) const {
   const auto it = std::find(engram_layer_ids.begin(), engram_layer_ids.end(), layer);
   return it == engram_layer_ids.end() ? -1 : static_cast<int>(it - engram_layer_ids.begin());

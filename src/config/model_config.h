@@ -2,6 +2,7 @@
 // again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -77,9 +78,37 @@ struct ModelConfig {
 
   VisionConfig vision;
 
+  // Draft stage m counts as layer num_hidden_layers + m: window rows only, experts of its own.
+  int64_t num_layers_and_stages() const { return num_hidden_layers + num_nextn_predict_layers; }
+  bool is_draft_stage(int layer) const { return layer >= num_hidden_layers; }
+  int ratio(int layer) const {
+    return is_draft_stage(layer) ? 0 : compress_ratios[static_cast<size_t>(layer)];
+  }
+  int64_t n_experts(int layer) const {
+    return is_draft_stage(layer) ? dspark_n_routed_experts : n_routed_experts;
+  }
+  int64_t experts_per_tok(int layer) const {
+    return is_draft_stage(layer) ? dspark_num_experts_per_tok : num_experts_per_tok;
+  }
+  // Width of the features that the draft stages start from: one tap beside the other.
+  int64_t draft_features() const {
+    return static_cast<int64_t>(dspark_target_layer_ids.size()) * hidden_size;
+  }
+  // "layers.3." or "mtp.0.": what the names of a layer's tensors begin with.
+  std::string TensorPrefix(int layer) const;
+  // The most of all layers and stages.
+  int64_t max_experts() const { return std::max(n_routed_experts, dspark_n_routed_experts); }
+  int64_t max_experts_per_tok() const {
+    return std::max(num_experts_per_tok, dspark_num_experts_per_tok);
+  }
+
   // Owner tables (spec 01 section 1.3). Greatest source <= layer; -1 for a layer with ratio 0.
-  int kv_owner(int layer) const { return kv_owners_[static_cast<size_t>(layer)]; }
-  int topk_owner(int layer) const { return topk_owners_[static_cast<size_t>(layer)]; }
+  int kv_owner(int layer) const {
+    return is_draft_stage(layer) ? -1 : kv_owners_[static_cast<size_t>(layer)];
+  }
+  int topk_owner(int layer) const {
+    return is_draft_stage(layer) ? -1 : topk_owners_[static_cast<size_t>(layer)];
+  }
   bool is_kv_source(int layer) const { return kv_owner(layer) == layer; }
   bool is_index_source(int layer) const { return topk_owner(layer) == layer; }
   // Index source that picks only inside the candidate blocks of candidate_source_layer_id (spec 01

@@ -77,6 +77,9 @@ void EngineOptions::Validate() const {
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});
   CheckOneOf("reduce", reduce, {"exact"});
+  CheckOneOf("speculative", speculative, {"off", "exact", "rejection"});
+  CheckOneOf("draft-depth", draft_depth, {"auto", "fixed"});
+  CheckRange("num-speculative-tokens", num_speculative_tokens, -1, 64);
   if (max_num_batched_tokens < max_num_seqs) {
     throw Error(
         Code::kInvalid,

@@ -34,6 +34,15 @@ struct EngineOptions {
   std::string numerics = "release";
   // Order of sums over ranks. exact: the result does not depend on the number of ranks.
   std::string reduce = "exact";
+  // Draft tokens: off, exact (an answer is the same with and without drafts) or rejection (its
+  // distribution is). Off when the model has no draft stages.
+  std::string speculative = "exact";
+  // Most draft tokens verified in one step of a sequence. -1 = as many as the model drafts; more
+  // than that is refused.
+  int64_t num_speculative_tokens = -1;
+  // How many of them: auto (as many as pay, none when drafts do not) or fixed. With auto and
+  // rejection an answer may differ from run to run, as the choice follows measured times.
+  std::string draft_depth = "auto";
 
   // Reads DEEPINFER_MODEL, DEEPINFER_ISA and DEEPINFER_THREADS over the values above. Throws Error
   // for a value that is no number, and for any other variable whose name begins with DEEPINFER_,

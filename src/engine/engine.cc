@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <random>
 
 #include "base/error.h"
@@ -10,6 +12,14 @@
 
 namespace deepinfer {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+constexpr size_t kNoDraft = ~size_t{0};
 
 uint64_t RandomSeed() {
   std::random_device device;
@@ -21,7 +31,10 @@ uint64_t RandomSeed() {
 Engine::Engine(Executor* executor)
     : executor_(*executor),
       scheduler_(&executor->kv(), executor->options().max_num_batched_tokens),
-      model_stop_ids_{executor->config().eos_token_id, executor->config().bos_token_id} {
+      model_stop_ids_{executor->config().eos_token_id, executor->config().bos_token_id},
+      depth_policy_(executor->options().num_speculative_tokens,
+                    [executor](int64_t rows) { return executor->StepBytes(rows); }),
+      accepted_at_(static_cast<size_t>(executor->draft_tokens())) {
   // A turn of the user that the model writes itself ends its own turn.
   const std::optional<TokenId> user = executor->tokenizer().IdOf(kUserToken);
   if (user) model_stop_ids_.push_back(*user);
@@ -73,9 +86,11 @@ RequestId Engine::Submit(Request request) {
   const RequestId id = next_id_;
   scheduler_.Add(id, request.prompt, max_tokens, request.keep_cache);
   StopStrings stop(request.stop);
-  active_.emplace(
-      id, Active{std::move(request), max_tokens,
-                 StreamDecoder(executor_.tokenizer(), /*skip_special=*/true), std::move(stop)});
+  active_.emplace(id, Active{std::move(request),
+                             max_tokens,
+                             StreamDecoder(executor_.tokenizer(), /*skip_special=*/true),
+                             std::move(stop),
+                             {}});
   return next_id_++;
 }
 
@@ -89,18 +104,33 @@ int64_t Engine::n_computed(RequestId id) const {
 }
 
 Engine::Stats Engine::stats() const {
-  return {scheduler_.n_running(), scheduler_.n_waiting(), scheduler_.n_preemptions(), n_steps_,
-          n_rows_};
+  return {scheduler_.n_running(),
+          scheduler_.n_waiting(),
+          scheduler_.n_preemptions(),
+          n_steps_,
+          n_rows_,
+          n_verifications_,
+          n_drafted_,
+          accepted_at_};
+}
+
+int64_t Engine::Stats::n_accepted() const {
+  return std::accumulate(accepted_at.begin(), accepted_at.end(), int64_t{0});
+}
+
+double Engine::Stats::tokens_per_verification() const {
+  if (n_verifications == 0) return 1;
+  return 1 + static_cast<double>(n_accepted()) / static_cast<double>(n_verifications);
 }
 
 std::span<const float> Engine::RunStep(const StepRecord& step) {
   std::vector<SeqRows> seqs;
   for (const ScheduledRows& rows : step) {
-    const std::vector<TokenId>& tokens = scheduler_.tokens(rows.id);
+    const std::span<const TokenId> tokens = scheduler_.tokens_and_drafts(rows.id);
     seqs.push_back({.slot = rows.slot,
-                    .tokens = std::span(tokens).first(static_cast<size_t>(rows.first + rows.count)),
+                    .tokens = tokens.first(static_cast<size_t>(rows.first + rows.count)),
                     .first = rows.first,
-                    .n_logits = rows.samples ? 1 : 0});
+                    .n_logits = rows.samples ? 1 + rows.n_drafts : 0});
     n_rows_ += rows.count;
   }
   ++n_steps_;
@@ -118,6 +148,7 @@ std::vector<Delta> Engine::Step() {
     Cancel(id);
   };
   std::span<const float> logits;
+  const Clock::time_point start = Clock::now();
   try {
     logits = RunStep(step);
   } catch (const Error& e) {  // nothing was computed: everybody in the step goes
@@ -125,50 +156,106 @@ std::vector<Delta> Engine::Step() {
     return deltas;
   }
 
-  const size_t vocab_size = static_cast<size_t>(executor_.config().vocab_size);
-  std::vector<TokenId> sampled;
+  const double step_s = SecondsSince(start);
+  const auto vocab_size = static_cast<size_t>(executor_.config().vocab_size);
+  std::vector<std::vector<TokenId>> emitted;
   for (const ScheduledRows& rows : step) {
     if (!rows.samples) continue;
-    const std::span<const float> row = logits.subspan(sampled.size() * vocab_size, vocab_size);
-    sampled.push_back(0);
+    const size_t n = (1 + static_cast<size_t>(rows.n_drafts)) * vocab_size;
+    const std::span<const float> row_logits = logits.first(n);
+    logits = logits.subspan(n);
+    emitted.emplace_back();
     try {
       Delta delta{.id = rows.id};
-      sampled.back() = Draw(active_.at(rows.id), row, &delta);
+      emitted.back() = Emit(rows, row_logits, &delta);
       deltas.push_back(std::move(delta));
     } catch (const Error& e) {
+      emitted.back() = {0};
       fail(rows.id, e.what());
     }
   }
-  scheduler_.Commit(step, sampled);
+  Learn(step, emitted, step_s);
+  scheduler_.Commit(step, emitted);
   for (const Delta& delta : deltas) {
     if (!delta.finish || *delta.finish == FinishReason::kError) continue;
     scheduler_.Finish(delta.id);
     active_.erase(delta.id);
   }
+  try {
+    draft_s_ = executor_.draft_tokens() > 0 ? DraftNext(step) : 0;
+  } catch (const Error& e) {  // bad bytes in a draft stage
+    for (Delta& delta : deltas) {
+      if (delta.finish) continue;
+      delta.finish = FinishReason::kError;
+      delta.error = e.what();
+      Cancel(delta.id);
+    }
+  }
   return deltas;
 }
 
-// Draws the next token of a request and says what that changes.
-TokenId Engine::Draw(Active& active, std::span<const float> logits, Delta* delta) {
+// Verifies the drafts of a sequence row by row. logits [1 + n_drafts, vocabulary] of its last rows.
+// Returns the tokens that its answer goes on with.
+std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const float> logits,
+                                  Delta* delta) {
+  Active& active = active_.at(rows.id);
+  const std::span<const TokenId> all = scheduler_.tokens_and_drafts(rows.id);
+  const size_t n_known = scheduler_.tokens(rows.id).size();
+  const size_t vocab_size = logits.size() / (1 + static_cast<size_t>(rows.n_drafts));
+  std::vector<TokenId> emitted;
+  for (size_t r = 0;; ++r) {
+    const std::span<const float> row = logits.subspan(r * vocab_size, vocab_size);
+    // What precedes the row's token: known tokens, then accepted drafts.
+    const std::span<const TokenId> tokens = all.first(n_known + r);
+    const bool is_draft = std::cmp_less(r, rows.n_drafts);
+    const Verdict verdict = Draw(active, row, tokens, is_draft ? r : kNoDraft);
+    emitted.push_back(verdict.token);
+    Tell(active, row, verdict.token, std::ssize(tokens) + 1, delta);
+    if (verdict.accepted) ++accepted_at_[r];
+    if (delta->finish || !verdict.accepted) break;
+  }
+  if (rows.n_drafts > 0) ++n_verifications_;
+  n_drafted_ += rows.n_drafts;
+  return emitted;
+}
+
+// The token behind `tokens`, and whether it is draft number `draft` of the sequence.
+Verdict Engine::Draw(const Active& active, std::span<const float> logits,
+                     std::span<const TokenId> tokens, size_t draft) {
+  const SamplingParams& params = active.request.sampling;
+  const size_t n_prompt = active.request.prompt.size();
+  const History history{tokens.first(n_prompt), tokens.subspan(n_prompt)};
+  const int64_t position = std::ssize(tokens);
+  if (draft == kNoDraft) return {false, Sample(logits, params, history, position, workspace_)};
+  const TokenId proposed = tokens.data()[tokens.size()];  // the drafts lie behind
+  if (active.draft_logits.empty()) {
+    const TokenId token = Sample(logits, params, history, position, workspace_);
+    return {token == proposed, token};
+  }
+  workspace_.logits.assign(logits.begin(), logits.end());
+  ProcessLogits(workspace_.logits, params, history, workspace_);
+  const std::span<const float> proposal =
+      std::span(active.draft_logits).subspan(draft * logits.size(), logits.size());
+  return VerifyDraft(workspace_.logits, proposal, proposed,
+                     {params.seed, params.sample, static_cast<uint32_t>(position)});
+}
+
+// What a new token, number n_tokens of the sequence, adds to the answer.
+void Engine::Tell(Active& active, std::span<const float> logits, TokenId token, int64_t n_tokens,
+                  Delta* delta) {
   const Request& request = active.request;
-  const std::span<const TokenId> tokens = scheduler_.tokens(delta->id);
-  const size_t n_prompt = request.prompt.size();
-  const TokenId token =
-      Sample(logits, request.sampling, {tokens.first(n_prompt), tokens.subspan(n_prompt)},
-             std::ssize(tokens), workspace_);
-  delta->token_ids = {token};
+  delta->token_ids.push_back(token);
   if (request.logprobs) {
     ComputeLogprobs(logits, token, *request.logprobs, &logprobs_);
-    delta->logprobs = {{token, logprobs_.chosen, logprobs_.rank, logprobs_.top}};
+    delta->logprobs.push_back({token, logprobs_.chosen, logprobs_.rank, logprobs_.top});
   }
 
   const std::vector<TokenId>& stop_ids = request.sampling.stop_ids;
   const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
-  if (!stops) delta->text = active.stop.Push(active.decoder.Push(token));
-  const bool is_last = std::ssize(tokens) + 1 == active.max_tokens;
+  if (!stops) delta->text += active.stop.Push(active.decoder.Push(token));
   if (active.stop.matched() || stops)
     delta->finish = FinishReason::kStop;
-  else if (is_last)
+  else if (n_tokens == active.max_tokens)
     delta->finish = FinishReason::kLength;
   if (delta->finish && !active.stop.matched()) {
     delta->text += active.stop.Push(active.decoder.Flush());
@@ -177,7 +264,74 @@ TokenId Engine::Draw(Active& active, std::span<const float> logits, Delta* delta
     else
       delta->text += active.stop.Flush();
   }
-  return token;
+}
+
+// Tells the policy what a step that only continued answers took and brought.
+void Engine::Learn(const StepRecord& step, std::span<const std::vector<TokenId>> emitted,
+                   double step_s) {
+  int64_t n_rows = 0;
+  size_t sample = 0;
+  bool only_answers = true;
+  for (const ScheduledRows& rows : step) {
+    only_answers = only_answers && rows.samples && rows.count == 1 + rows.n_drafts;
+    n_rows += rows.count;
+    if (!rows.samples) continue;
+    const int64_t n = std::ssize(emitted[sample++]);
+    const auto active = active_.find(rows.id);
+    if (rows.n_drafts > 0 && active != active_.end())
+      depth_policy_.Verified(active->second.confidence, rows.n_drafts, n - 1);
+  }
+  if (only_answers) depth_policy_.Stepped(std::ssize(step), n_rows, step_s, draft_s_);
+}
+
+// Drafts behind every sequence of the step that goes on with its answer. Returns the seconds it
+// took.
+double Engine::DraftNext(const StepRecord& step) {
+  const bool fixed = executor_.options().draft_depth == "fixed";
+  if (!fixed && !depth_policy_.Drafts()) return 0;
+  const bool rejection = executor_.options().speculative == "rejection";
+  std::vector<DraftSeq> seqs;
+  std::vector<RequestId> ids;
+  for (const ScheduledRows& rows : step) {
+    const auto found = active_.find(rows.id);
+    if (!rows.samples || found == active_.end()) continue;
+    const std::span<const TokenId> tokens = scheduler_.tokens(rows.id);
+    if (found->second.max_tokens - std::ssize(tokens) < 2) continue;  // no room for a draft
+    const SamplingParams& params = found->second.request.sampling;
+    ids.push_back(rows.id);
+    seqs.push_back({.slot = rows.slot,
+                    .anchor = tokens.back(),
+                    .temperature = params.EffectiveTemperature(),
+                    .seed = params.seed,
+                    .sample = params.sample,
+                    .stream = rejection ? Stream::kDraft : Stream::kTarget});
+  }
+  if (seqs.empty()) return 0;
+  const Clock::time_point start = Clock::now();
+  const Drafts drafts = executor_.Draft(seqs);
+  const double seconds = SecondsSince(start);
+  SetDrafts(drafts, seqs, ids);
+  return seconds;
+}
+
+void Engine::SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
+                       std::span<const RequestId> ids) {
+  const auto block = static_cast<size_t>(executor_.draft_tokens());
+  const size_t vocab_size = drafts.logits.size() / drafts.tokens.size();
+  std::vector<int64_t> depths(seqs.size(), executor_.options().num_speculative_tokens);
+  if (executor_.options().draft_depth == "auto")
+    depth_policy_.Choose(drafts.confidence, executor_.draft_tokens(), depths);
+  for (size_t s = 0; s < seqs.size(); ++s) {
+    const auto depth = static_cast<size_t>(depths[s]);
+    Active& active = active_.at(ids[s]);
+    scheduler_.SetDrafts(ids[s], drafts.tokens.subspan(s * block, depth));
+    const std::span<const float> confidence = drafts.confidence.subspan(s * block, block);
+    active.confidence.assign(confidence.begin(), confidence.end());
+    active.draft_logits.clear();
+    if (seqs[s].stream == Stream::kTarget || seqs[s].temperature == 0) continue;
+    for (float logit : drafts.logits.subspan(s * block * vocab_size, depth * vocab_size))
+      active.draft_logits.push_back(logit / seqs[s].temperature);
+  }
 }
 
 }  // namespace deepinfer

@@ -6,11 +6,13 @@
 #include <span>
 #include <vector>
 
+#include "engine/depth_policy.h"
 #include "engine/executor.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stop_strings.h"
 #include "sampler/logprobs.h"
+#include "sampler/speculative.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -45,6 +47,14 @@ class Engine {
   struct Stats {
     int64_t n_running, n_waiting, n_preemptions;
     int64_t n_steps, n_rows;  // since the start: steps, and tokens computed in them
+    // Verifications of draft tokens, one a sequence and step; draft tokens verified in them;
+    // accepted_at[i]: verifications that accepted more than i.
+    int64_t n_verifications, n_drafted;
+    std::vector<int64_t> accepted_at;
+
+    int64_t n_accepted() const;
+    // Mean tokens of a verification, 1 when there was none: acceptance length (spec 05 section 7).
+    double tokens_per_verification() const;
   };
   Stats stats() const;
 
@@ -54,10 +64,21 @@ class Engine {
     int64_t max_tokens;  // prompt and answer together
     StreamDecoder decoder;
     StopStrings stop;
+    std::vector<float> confidence = {};  // of the drafts set
+    // What they were drawn from, when they are to be verified by rejection.
+    std::vector<float> draft_logits = {};
   };
   int64_t CheckRequest(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
-  TokenId Draw(Active& active, std::span<const float> logits, Delta* delta);
+  std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
+  Verdict Draw(const Active& active, std::span<const float> logits, std::span<const TokenId> tokens,
+               size_t draft);
+  void Tell(Active& active, std::span<const float> logits, TokenId token, int64_t n_tokens,
+            Delta* delta);
+  double DraftNext(const StepRecord& step);
+  void SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
+                 std::span<const RequestId> ids);
+  void Learn(const StepRecord& step, std::span<const std::vector<TokenId>> emitted, double step_s);
 
   Executor& executor_;
   Scheduler scheduler_;
@@ -67,6 +88,10 @@ class Engine {
   TokenLogprobs logprobs_;
   RequestId next_id_ = 1;
   int64_t n_steps_ = 0, n_rows_ = 0;
+  DepthPolicy depth_policy_;
+  double draft_s_ = 0;  // of the draft before the step to come
+  int64_t n_verifications_ = 0, n_drafted_ = 0;
+  std::vector<int64_t> accepted_at_;
 };
 
 }  // namespace deepinfer

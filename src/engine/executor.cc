@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -36,6 +37,16 @@ EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
   }
   o.max_num_batched_tokens = std::min(o.max_num_batched_tokens, o.max_model_len * o.max_num_seqs);
   if (o.max_num_batched_tokens < o.max_num_seqs) o.max_num_batched_tokens = o.max_num_seqs;
+  if (c.num_nextn_predict_layers == 0) o.speculative = "off";
+  if (o.num_speculative_tokens > c.dspark_block_size) {
+    throw Error(
+        Code::kInvalid,
+        fmt::format("--num-speculative-tokens: expected at most {} (dspark_block_size of the "
+                    "model), found {}",
+                    c.dspark_block_size, o.num_speculative_tokens));
+  }
+  if (o.num_speculative_tokens < 0) o.num_speculative_tokens = c.dspark_block_size;
+  if (o.num_speculative_tokens == 0) o.speculative = "off";
   if (o.threads == 0) o.threads = static_cast<int64_t>(OneCpuPerCore(AllowedCpus()).size());
   const KvShape shape = MakeKvShape(c, Numerics::Named(o.numerics), o.max_num_batched_tokens);
   o.num_kv_blocks =
@@ -128,7 +139,7 @@ int64_t LayerBytes(const LayerWeights& w, const ModelConfig& c) {
   return bytes;
 }
 
-std::string FaultSentence(const Fault& f) {
+std::string FaultSentence(const Fault& f, const ModelConfig& c) {
   if (f.kind == Fault::kEngramScaleNan) {
     return fmt::format(
         "layers.{}.engram.embed.scale: row {} holds a NaN scale (byte 255), expected powers of two",
@@ -136,8 +147,8 @@ std::string FaultSentence(const Fault& f) {
   }
   static constexpr const char* kPart[] = {"w1", "w3", "w2"};
   return fmt::format(
-      "layers.{}.ffn.experts.{}.{}.scale: holds a NaN scale (byte 255), expected powers of two",
-      f.layer, f.index / 3, kPart[f.index % 3]);
+      "{}ffn.experts.{}.{}.scale: holds a NaN scale (byte 255), expected powers of two",
+      c.TensorPrefix(f.layer), f.index / 3, kPart[f.index % 3]);
 }
 
 }  // namespace
@@ -146,6 +157,7 @@ struct Executor::Impl {
   explicit Impl(const ExecutorOptions& o);
 
   void BuildPlans(bool all_logits);
+  void ThrowFault() const;
   void FillEngram(std::span<const SeqRows> seqs);
 
   std::string dir;
@@ -169,8 +181,10 @@ struct Executor::Impl {
   struct Bucket {
     RegionPlan plan;
     ForwardOutput output;
+    int64_t max_samples;
   };
   std::vector<Bucket> buckets;
+  std::optional<Drafter> drafter;
   Team team;
 };
 
@@ -190,7 +204,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
          static_cast<int>(options.max_num_seqs), options.num_kv_blocks, options.max_model_len),
       inputs(options.max_num_batched_tokens, options.max_num_seqs, kv.max_blocks_per_seq(),
              static_cast<int64_t>(config.engram_layer_ids.size()) * config.engram_columns()),
-      checked_experts(static_cast<size_t>(config.num_hidden_layers * config.n_routed_experts)),
+      checked_experts(static_cast<size_t>(config.num_layers_and_stages() * config.max_experts())),
       engram_rows(static_cast<size_t>(options.max_num_batched_tokens) *
                   config.engram_layer_ids.size() * static_cast<size_t>(config.engram_columns())),
       team(static_cast<int>(options.threads)) {
@@ -200,6 +214,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
 }
 
 void Executor::Impl::BuildPlans(bool all_logits) {
+  const bool drafts = options.speculative != "off";
   const ForwardContext context{config,
                                numerics,
                                *kernels,
@@ -209,17 +224,28 @@ void Executor::Impl::BuildPlans(bool all_logits) {
                                &fault,
                                checked_experts.data(),
                                rope_plain.data(),
-                               rope_yarn.data()};
+                               rope_yarn.data(),
+                               drafts};
+  if (drafts) drafter.emplace(context, options.max_num_seqs, static_cast<int>(options.threads));
   const auto build = [&](int64_t rows, std::byte* base) {
     PlanBuilder builder(rows, static_cast<int>(options.threads), base);
-    const ForwardOutput out =
-        BuildForward(context, all_logits ? rows : std::min(rows, options.max_num_seqs), builder);
+    // A verification wants the logits of the newest token and of every draft.
+    const int64_t verified =
+        options.max_num_seqs * (1 + (drafts ? options.num_speculative_tokens : 0));
+    const int64_t max_samples = all_logits ? rows : std::min(rows, verified);
+    const ForwardOutput out = BuildForward(context, max_samples, builder);
     memory = builder.memory();
-    return Bucket{builder.Take(), out};
+    return Bucket{builder.Take(), out, max_samples};
   };
   build(options.max_num_batched_tokens, nullptr);
-  arena = Arena("memory of a step (see --max-num-batched-tokens)", memory.peak_bytes());
+  arena = Arena("memory of a step (see --max-num-batched-tokens)",
+                std::max(memory.peak_bytes(), drafter ? drafter->plan_bytes() : 0));
   for (int64_t rows : BucketRows(options)) buckets.push_back(build(rows, arena.base()));
+  if (drafter) drafter->Build(arena.base());
+}
+
+void Executor::Impl::ThrowFault() const {
+  if (fault.kind != Fault::kNone) throw Error(Code::kCorrupt, FaultSentence(fault, config));
 }
 
 // The rows depend on ids only; the executor asks for them before the step starts.
@@ -302,12 +328,39 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   const auto bucket = std::find_if(m.buckets.begin(), m.buckets.end(), [&](const Impl::Bucket& b) {
     return b.plan.rows >= in->n_rows;
   });
+  DI_CHECK(in->n_samples <= bucket->max_samples)
+      << in->n_samples << " samples, room for " << bucket->max_samples;
   m.fault.kind = Fault::kNone;
   if (m.profile != nullptr) m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows);
   RunPlan(m.team, bucket->plan, observer, m.profile);
-  if (m.fault.kind != Fault::kNone) throw Error(Code::kCorrupt, FaultSentence(m.fault));
+  m.ThrowFault();
   return {bucket->output.logits,
           static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};
+}
+
+int64_t Executor::draft_tokens() const {
+  return impl_->drafter ? impl_->config.dspark_block_size : 0;
+}
+
+Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
+  Impl& m = *impl_;
+  DI_CHECK(m.drafter.has_value()) << "no draft stages";
+  m.fault.kind = Fault::kNone;
+  const Drafts drafts = m.drafter->Run(m.team, seqs);
+  m.ThrowFault();
+  return drafts;
+}
+
+double Executor::StepBytes(int64_t rows) const {
+  const ModelConfig& c = impl_->config;
+  const auto experts = static_cast<double>(c.n_routed_experts);
+  const auto per_row = static_cast<double>(c.num_experts_per_tok);
+  const double distinct =
+      experts * (1 - std::pow(1 - per_row / experts, static_cast<double>(rows)));
+  const ExpertWeights& e = impl_->weights.layers[0].ffn.experts[0];
+  const double expert = static_cast<double>(ViewBytes(e.w1) + ViewBytes(e.w3) + ViewBytes(e.w2));
+  return static_cast<double>(BytesPerToken(0)) +
+         static_cast<double>(c.num_hidden_layers) * (distinct - per_row) * expert;
 }
 
 int64_t Executor::BytesPerToken(int64_t context) const {
@@ -328,14 +381,23 @@ int64_t Executor::BytesPerToken(int64_t context) const {
 ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {
   const Numerics numerics = Numerics::Named(options.numerics);
   ModelWeights weights{};  // plans only take addresses of weights
-  weights.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  weights.layers.resize(static_cast<size_t>(config.num_layers_and_stages()));
   const KvPool kv(MakeKvShape(config, numerics, rows), 1, 1, config.max_position_embeddings);
   const StepBlock inputs(1, 1, 1, 1);
   Fault fault{};
   std::vector<uint8_t> checked(
-      static_cast<size_t>(config.num_hidden_layers * config.n_routed_experts));
-  const ForwardContext context{config,          numerics, ReferenceKernels(), weights, kv,
-                               inputs.inputs(), &fault,   checked.data(),     nullptr, nullptr};
+      static_cast<size_t>(config.num_layers_and_stages() * config.max_experts()));
+  const ForwardContext context{config,
+                               numerics,
+                               ReferenceKernels(),
+                               weights,
+                               kv,
+                               inputs.inputs(),
+                               &fault,
+                               checked.data(),
+                               nullptr,
+                               nullptr,
+                               true};
   PlanBuilder builder(rows, static_cast<int>(std::max<int64_t>(options.threads, 1)), nullptr);
   BuildForward(context, options.max_num_seqs, builder);
   return builder.memory();

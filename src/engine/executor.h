@@ -12,6 +12,7 @@
 
 #include "config/model_config.h"
 #include "config/options.h"
+#include "engine/drafter.h"
 #include "kv/kv_pool.h"
 #include "model/plan.h"
 #include "obs/profile.h"
@@ -59,6 +60,16 @@ class Executor {
   // Fills all caches with valid random rows, so that a sequence may be given any length with
   // SetLength without computing its tokens (measurements).
   void PlantCaches(uint64_t seed);
+
+  // Tokens of a draft block; 0 when the model has no draft stages or options().speculative is off.
+  int64_t draft_tokens() const;
+
+  // Drafts what may follow the anchors (spec 05 section 4). Every sequence has at least one token
+  // in the caches; their lengths do not change. Does not allocate. Throws Error as Step.
+  Drafts Draft(std::span<const DraftSeq> seqs);
+
+  // Weight bytes that a step of `rows` rows reads when every row chooses its experts at random.
+  double StepBytes(int64_t rows) const;
 
   // Weight and cache bytes that one decode step of one sequence of `context` tokens reads.
   int64_t BytesPerToken(int64_t context) const;

@@ -24,7 +24,8 @@ void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_token
                             kv_->n_blocks() * kBlockTokens, kv_->n_blocks(), prompt.size(),
                             max_tokens - std::ssize(prompt)));
   }
-  waiting_.push_back({id, std::move(prompt), max_tokens, keep});
+  const int64_t n_known = std::ssize(prompt);
+  waiting_.push_back({id, std::move(prompt), n_known, max_tokens, keep});
 }
 
 void Scheduler::Finish(RequestId id) { Remove(id, true); }
@@ -34,6 +35,7 @@ void Scheduler::Remove(RequestId id, bool may_keep) {
   const auto is_it = [id](const Sequence& s) { return s.id == id; };
   if (const auto it = std::ranges::find_if(running_, is_it); it != running_.end()) {
     if (may_keep && it->keep) {
+      it->tokens.resize(static_cast<size_t>(it->n_known));
       kept_.push_back(std::move(*it));
     } else {
       kv_->Close(it->slot);
@@ -47,29 +49,42 @@ void Scheduler::Remove(RequestId id, bool may_keep) {
 StepRecord Scheduler::Next() {
   StepRecord step;
   int64_t budget = max_num_batched_tokens_;
-  const auto take = [&](const Sequence& seq, int64_t count) {
+  const auto take = [&](const Sequence& seq, int64_t count, int64_t n_drafts) {
     const int64_t first = kv_->length(seq.slot);
-    step.push_back({seq.id, seq.slot, first, count, first + count == std::ssize(seq.tokens)});
-    budget -= count;
+    const bool samples = first + count == seq.n_known;
+    step.push_back({seq.id, seq.slot, first, count + n_drafts, samples, n_drafts});
+    budget -= count + n_drafts;
   };
   const auto rows = [&](const Sequence& seq) {
-    return std::min(std::ssize(seq.tokens) - kv_->length(seq.slot), budget);
+    return std::min(seq.n_known - kv_->length(seq.slot), budget);
   };
 
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
     const int64_t count = rows(running_[i]);
     // Without room it waits for an older one to end, and so does everybody younger.
     if (!MakeRoom(i, kv_->length(running_[i].slot) + count)) return step;
-    take(running_[i], count);
+    take(running_[i], count, DraftRows(i, budget));
   }
   while (budget > 0 && !waiting_.empty() && Admit(&waiting_.front())) {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
-    take(running_.back(), rows(running_.back()));
+    take(running_.back(), rows(running_.back()), 0);
   }
   DI_CHECK(!step.empty() || (running_.empty() && waiting_.empty()))
       << running_.size() << " running, " << waiting_.size() << " waiting";
   return step;
+}
+
+// How many drafts of running_[i] are verified beside its next row: no more than its answer has room
+// for, and nobody younger loses a row or a block to them.
+int64_t Scheduler::DraftRows(size_t i, int64_t budget) {
+  const Sequence& seq = running_[i];
+  if (seq.n_known - kv_->length(seq.slot) != 1) return 0;  // its prompt is not computed yet
+  const int64_t younger = std::ssize(running_) - static_cast<int64_t>(i) - 1;
+  int64_t n = std::min({std::ssize(seq.tokens) - seq.n_known, seq.max_tokens - seq.n_known - 1,
+                        budget - 1 - younger});
+  while (n > 0 && !kv_->Reserve(seq.slot, seq.n_known + n)) --n;
+  return std::max<int64_t>(n, 0);
 }
 
 // Blocks for `tokens` tokens of running_[i], at the cost of kept caches and then of the youngest.
@@ -78,6 +93,7 @@ bool Scheduler::MakeRoom(size_t i, int64_t tokens) {
     if (DropKept()) continue;
     if (running_.size() == i + 1) return false;
     kv_->Close(running_.back().slot);
+    running_.back().tokens.resize(static_cast<size_t>(running_.back().n_known));
     waiting_.push_front(std::move(running_.back()));
     waiting_.front().slot = -1;
     running_.pop_back();
@@ -93,7 +109,7 @@ bool Scheduler::Admit(Sequence* seq) {
     seq->slot = kv_->Open();
     if (seq->slot < 0 && !DropKept()) return false;
   }
-  while (!kv_->Reserve(seq->slot, std::ssize(seq->tokens))) {
+  while (!kv_->Reserve(seq->slot, seq->n_known)) {
     if (DropKept()) continue;
     kv_->Close(seq->slot);
     seq->slot = -1;
@@ -115,7 +131,7 @@ SeqSlot Scheduler::TakeKept(std::span<const TokenId> tokens) {
            it->tokens[static_cast<size_t>(common)] == tokens[static_cast<size_t>(common)]) {
       ++common;
     }
-    if (common > longest && computed - common <= kv_->shape().max_step_rows) {
+    if (common > longest && kv_->CanRollBack(it->slot, common)) {
       longest = common;
       best = it;
     }
@@ -134,7 +150,7 @@ bool Scheduler::DropKept() {
   return true;
 }
 
-void Scheduler::Commit(const StepRecord& step, std::span<const TokenId> sampled) {
+void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<TokenId>> emitted) {
   size_t n_sampled = 0;
   for (const ScheduledRows& rows : step) {
     const size_t sample = n_sampled;
@@ -144,10 +160,24 @@ void Scheduler::Commit(const StepRecord& step, std::span<const TokenId> sampled)
     if (seq == running_.end()) continue;
     kv_->SetLength(rows.slot, rows.first + rows.count);
     if (!rows.samples) continue;
-    seq->tokens.push_back(sampled[sample]);
-    DI_CHECK(std::ssize(seq->tokens) <= seq->max_tokens) << "request " << rows.id;
+    const std::vector<TokenId>& tokens = emitted[sample];
+    DI_CHECK(!tokens.empty() && std::ssize(tokens) <= rows.n_drafts + 1)
+        << tokens.size() << " tokens, " << rows.n_drafts << " drafts";
+    // The last token is not computed yet.
+    kv_->SetLength(rows.slot, rows.first + rows.count - rows.n_drafts + std::ssize(tokens) - 1);
+    seq->tokens.resize(static_cast<size_t>(seq->n_known));
+    seq->tokens.insert(seq->tokens.end(), tokens.begin(), tokens.end());
+    seq->n_known = std::ssize(seq->tokens);
+    DI_CHECK(seq->n_known <= seq->max_tokens) << "request " << rows.id;
   }
-  DI_CHECK(n_sampled == sampled.size()) << n_sampled << " tokens, given " << sampled.size();
+  DI_CHECK(n_sampled == emitted.size()) << n_sampled << " entries, given " << emitted.size();
+}
+
+void Scheduler::SetDrafts(RequestId id, std::span<const TokenId> drafts) {
+  const auto seq = std::ranges::find_if(running_, [&](const Sequence& s) { return s.id == id; });
+  DI_CHECK(seq != running_.end()) << "request " << id;
+  seq->tokens.resize(static_cast<size_t>(seq->n_known));
+  seq->tokens.insert(seq->tokens.end(), drafts.begin(), drafts.end());
 }
 
 const Scheduler::Sequence* Scheduler::Find(RequestId id) const {
@@ -157,16 +187,21 @@ const Scheduler::Sequence* Scheduler::Find(RequestId id) const {
   return nullptr;
 }
 
-const std::vector<TokenId>& Scheduler::tokens(RequestId id) const {
+const Scheduler::Sequence& Scheduler::Get(RequestId id) const {
   const Sequence* seq = Find(id);
   DI_CHECK(seq != nullptr) << "request " << id;
-  return seq->tokens;
+  return *seq;
 }
 
+std::span<const TokenId> Scheduler::tokens(RequestId id) const {
+  return tokens_and_drafts(id).first(static_cast<size_t>(Get(id).n_known));
+}
+
+std::span<const TokenId> Scheduler::tokens_and_drafts(RequestId id) const { return Get(id).tokens; }
+
 int64_t Scheduler::n_computed(RequestId id) const {
-  const Sequence* seq = Find(id);
-  DI_CHECK(seq != nullptr) << "request " << id;
-  return seq->slot < 0 ? 0 : kv_->length(seq->slot);
+  const Sequence& seq = Get(id);
+  return seq.slot < 0 ? 0 : kv_->length(seq.slot);
 }
 
 }  // namespace deepinfer

@@ -4,9 +4,10 @@
 // of the KV pool; the engine runs the steps and decides when a sequence has ended.
 //
 // Sequences are served in the order of their arrival. One that continues its answer takes one row
-// of a step; one whose prompt is not in the caches yet takes as many rows as the step has left. As
-// older sequences come first, rows of answers come before prompt chunks. When cache blocks run out,
-// the youngest sequence is put back in front of the queue and later computed again from its tokens.
+// of a step, and one more for each draft token while there is room; one whose prompt is not in the
+// caches yet takes as many rows as the step has left. As older sequences come first, rows of
+// answers come before prompt chunks. When cache blocks run out, the youngest sequence is put back
+// in front of the queue and later computed again from its tokens.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct ScheduledRows {
   RequestId id;
   SeqSlot slot;
   int64_t first, count;
-  bool samples;  // the rows end with the last known token: the next one is to be drawn
+  bool samples;      // the rows reach the last known token: the next one is to be drawn
+  int64_t n_drafts;  // the last rows of the count are draft tokens, to be verified
 };
 using StepRecord = std::vector<ScheduledRows>;
 
@@ -51,12 +53,18 @@ class Scheduler {
   // Rows of the next step, with slots open and blocks reserved; empty only when no sequence is
   // left.
   StepRecord Next();
-  // The step was computed. `sampled` has one token for each entry of the record that samples, in
-  // order. Entries of sequences that are gone are ignored.
-  void Commit(const StepRecord& step, std::span<const TokenId> sampled);
+  // The step was computed. `emitted` has an entry for each entry of the record that samples, in
+  // order: the draft tokens that were accepted and one more. Rows of rejected drafts are taken
+  // back. Entries of sequences that are gone are ignored.
+  void Commit(const StepRecord& step, std::span<const std::vector<TokenId>> emitted);
+
+  // What may follow the tokens of a running sequence, for its next step only.
+  void SetDrafts(RequestId id, std::span<const TokenId> drafts);
 
   // Prompt and answer so far. The sequence must be here.
-  const std::vector<TokenId>& tokens(RequestId id) const;
+  std::span<const TokenId> tokens(RequestId id) const;
+  // The same, with its drafts behind.
+  std::span<const TokenId> tokens_and_drafts(RequestId id) const;
   // How many of them are in the caches; 0 while it waits.
   int64_t n_computed(RequestId id) const;
 
@@ -67,11 +75,14 @@ class Scheduler {
  private:
   struct Sequence {
     RequestId id;
-    std::vector<TokenId> tokens;
+    std::vector<TokenId> tokens;  // the first n_known are certain, drafts follow
+    int64_t n_known;
     int64_t max_tokens;
     bool keep;
     SeqSlot slot = -1;
   };
+  const Sequence& Get(RequestId id) const;
+  int64_t DraftRows(size_t i, int64_t budget);
   const Sequence* Find(RequestId id) const;
   void Remove(RequestId id, bool may_keep);
   bool MakeRoom(size_t i, int64_t tokens);

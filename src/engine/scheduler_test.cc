@@ -19,6 +19,7 @@ KvShape SmallShape(int64_t max_step_rows) {
   return {.n_layers = 1,
           .window = 4,
           .max_step_rows = max_step_rows,
+          .draft_rows = 5,
           .window_row_bytes = 4,
           .compressed_row_bytes = 4,
           .index_row_bytes = 4,
@@ -54,7 +55,7 @@ class Harness {
   StepRecord Compute() {
     StepRecord step = scheduler.Next();
     int64_t n_rows = 0;
-    sampled_.clear();
+    emitted_.clear();
     std::set<SeqSlot> slots;
     for (const ScheduledRows& rows : step) {
       EXPECT_TRUE(slots.insert(rows.slot).second);
@@ -64,11 +65,13 @@ class Harness {
       std::vector<TokenId>& cache = caches_[static_cast<size_t>(rows.slot)];
       EXPECT_LE(static_cast<size_t>(rows.first), cache.size()) << "rows are missing";
       cache.resize(static_cast<size_t>(rows.first));
-      const std::vector<TokenId>& tokens = scheduler.tokens(rows.id);
+      const std::span<const TokenId> tokens = scheduler.tokens_and_drafts(rows.id);
       cache.insert(cache.end(), tokens.begin() + rows.first,
                    tokens.begin() + rows.first + rows.count);
-      EXPECT_EQ(rows.samples, cache.size() == tokens.size());
-      if (rows.samples) sampled_.push_back(NextToken(cache));
+      const size_t n_known = scheduler.tokens(rows.id).size();
+      EXPECT_EQ(rows.samples, cache.size() - static_cast<size_t>(rows.n_drafts) == n_known);
+      EXPECT_LE(std::ssize(cache), wanted[rows.id] - 1) << "rows beyond the end of the answer";
+      if (rows.samples) emitted_.push_back(Verify(cache, rows.n_drafts));
     }
     EXPECT_LE(n_rows, max_batched_);
     rows_computed += n_rows;
@@ -76,10 +79,12 @@ class Harness {
   }
 
   void Commit(const StepRecord& step) {
-    scheduler.Commit(step, sampled_);
+    scheduler.Commit(step, emitted_);
     for (const ScheduledRows& rows : step) {
       if (!wanted.contains(rows.id)) continue;  // cancelled
-      const std::vector<TokenId> tokens = scheduler.tokens(rows.id);
+      const std::span<const TokenId> known = scheduler.tokens(rows.id);
+      const std::vector<TokenId> tokens(known.begin(), known.end());
+      if (drafting != nullptr && rows.samples) SetDrafts(rows.id, tokens);
       if (std::ssize(tokens) < wanted[rows.id]) continue;
       done[rows.id] = tokens;
       scheduler.Finish(rows.id);
@@ -106,12 +111,34 @@ class Harness {
   Scheduler scheduler;
   std::map<RequestId, int64_t> wanted;  // tokens still to come up to
   std::map<RequestId, std::vector<TokenId>> done;
-  int64_t rows_computed = 0;
+  int64_t rows_computed = 0, drafts_accepted = 0;
+  std::mt19937* drafting =
+      nullptr;  // proposes up to 5 drafts after every token, some of them right
 
  private:
+  // What follows the cached tokens, the last n_drafts of which are guesses.
+  std::vector<TokenId> Verify(const std::vector<TokenId>& cache, int64_t n_drafts) {
+    std::vector<TokenId> emitted, known(cache.begin(), cache.end() - n_drafts);
+    for (int64_t r = 0;; ++r) {
+      emitted.push_back(NextToken(known));
+      if (r == n_drafts || cache[known.size()] != emitted.back()) return emitted;
+      known.push_back(emitted.back());
+      ++drafts_accepted;
+    }
+  }
+
+  void SetDrafts(RequestId id, std::vector<TokenId> tokens) {
+    std::vector<TokenId> drafts;
+    for (int64_t n = (*drafting)() % 6; n > 0; --n) {
+      tokens.push_back((*drafting)() % 4 == 0 ? -1 : NextToken(tokens));
+      drafts.push_back(tokens.back());
+    }
+    scheduler.SetDrafts(id, drafts);
+  }
+
   int64_t max_batched_;
   std::vector<std::vector<TokenId>> caches_;
-  std::vector<TokenId> sampled_;
+  std::vector<std::vector<TokenId>> emitted_;
 };
 
 std::vector<TokenId> RandomPrompt(std::mt19937& random, int64_t length) {
@@ -183,9 +210,9 @@ TEST(SchedulerTest, FiftyMixedLengthsAllFinish) {
   }
 }
 
-// Random pools, arrivals, cancellations (also between Next and Commit) and kept caches.
+// Random pools, arrivals, cancellations (also between Next and Commit), kept caches and drafts.
 TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
-  int64_t n_cancelled = 0, n_preempted = 0;
+  int64_t n_cancelled = 0, n_preempted = 0, n_accepted = 0;
   for (unsigned seed = 1; seed <= 150; ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -193,8 +220,8 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
     const int64_t max_batched = 1 + random() % 40;
     const int max_seqs = 1 + static_cast<int>(random() % 6);
     Harness h(max_seqs, n_blocks, 256, max_batched);
+    if (seed % 2 == 0) h.drafting = &random;
     std::map<RequestId, std::vector<TokenId>> expected;
-    std::vector<std::vector<TokenId>> prompts;
     const auto cancel_one = [&] {
       if (h.wanted.empty() || random() % 8 != 0) return;
       const RequestId id =
@@ -230,9 +257,32 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
     h.Add(++id, RandomPrompt(random, all - 1), all);
     h.RunAll();
     EXPECT_EQ(h.done.size(), expected.size() + 1);
+    n_accepted += h.drafts_accepted;
   }
+  EXPECT_GT(n_accepted, 10000);
   EXPECT_GT(n_cancelled, 1000);
   EXPECT_GT(n_preempted, 100);
+}
+
+TEST(SchedulerTest, DraftsTakeNoRowFromYoungerAnswers) {
+  Harness h(3, 12, 256, 8);
+  for (RequestId id = 1; id <= 3; ++id) h.Add(id, {static_cast<TokenId>(id)}, 100);
+  h.Commit(h.Compute());
+  for (RequestId id = 1; id <= 3; ++id) {
+    std::vector<TokenId> tokens(h.scheduler.tokens(id).begin(), h.scheduler.tokens(id).end());
+    const std::vector<TokenId> all = Continue(tokens, std::ssize(tokens) + 5);
+    h.scheduler.SetDrafts(id, std::span(all).last(5));
+  }
+  const StepRecord step = h.Compute();
+  ASSERT_EQ(step.size(), 3u);
+  EXPECT_EQ(step[0].count, 6);
+  EXPECT_EQ(step[0].n_drafts, 5);
+  EXPECT_EQ(step[1].count, 1);
+  EXPECT_EQ(step[2].count, 1);
+  h.Commit(step);
+  EXPECT_EQ(h.scheduler.tokens(1).size(), 8u) << "five drafts and one more";
+  EXPECT_EQ(h.scheduler.n_computed(1), 7);
+  EXPECT_EQ(h.scheduler.tokens_and_drafts(2).size(), 3u) << "drafts are for one step";
 }
 
 TEST(SchedulerTest, CancelFreesSlotAndBlocksAtOnce) {

@@ -74,19 +74,41 @@ void KvPool::SetLength(SeqSlot slot, int64_t tokens) {
            tokens <= static_cast<int64_t>(seq.blocks.size()) * kBlockTokens)
       << "slot " << slot << " tokens " << tokens;
   seq.written = std::max(seq.written, tokens);
-  DI_CHECK(seq.written - tokens <= shape_.max_step_rows)
-      << "rollback by " << seq.written - tokens << " tokens";
+  DI_CHECK(CanRollBack(slot, tokens)) << "rollback by " << seq.written - tokens << " tokens";
   seq.length = tokens;
+}
+
+int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
+                       int64_t window_end, StepInputs* in) const {
+  const int32_t r = in->n_rows++;
+  in->ids[r] = id;
+  in->positions[r] = static_cast<int32_t>(position);
+  in->window_ends[r] = static_cast<int32_t>(window_end);
+  in->row_seqs[r] = step_seq;
+  in->row_slots[r] = slot;
+  in->window_slots[r] = slot * shape_.ring() + position % shape_.ring();
+  return r;
+}
+
+void KvPool::FillDraft(std::span<const DraftRows> seqs, int64_t block, TokenId noise,
+                       StepInputs* in) const {
+  DI_CHECK(block <= shape_.draft_rows) << block << " rows, room for " << shape_.draft_rows;
+  in->n_rows = in->n_samples = 0;
+  in->n_seqs = static_cast<int32_t>(seqs.size());
+  std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
+  for (int32_t s = 0; s < in->n_seqs; ++s) {
+    const DraftRows& rows = seqs[static_cast<size_t>(s)];
+    const int64_t first = length(rows.slot);
+    for (int64_t i = 0; i < block; ++i) {
+      AddRow(rows.slot, s, i == 0 ? rows.anchor : noise, first + i, first + block - 1, in);
+    }
+  }
+  in->all_rows_begin[1] = in->n_rows;
 }
 
 void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
                      StepInputs* in) const {
-  const int32_t r = in->n_rows++;
-  in->ids[r] = id;
-  in->positions[r] = static_cast<int32_t>(position);
-  in->row_seqs[r] = step_seq;
-  in->row_slots[r] = slot;
-  in->window_slots[r] = slot * shape_.ring() + position % shape_.ring();
+  const int32_t r = AddRow(slot, step_seq, id, position, position, in);
   in->raw_slots[r] = slot * shape_.raw_ring() + position % shape_.raw_ring();
   for (int ratio = 1; ratio <= kMaxRatio; ++ratio) {
     if ((position + 1) % ratio != 0) continue;

@@ -4,8 +4,8 @@
 // stride.
 //
 // window: a ring per sequence slot and layer, slot = position mod ring; ring = window + most rows
-// of one step, so a step never overwrites a row it still reads, and going back is only a smaller
-// length.
+// of one step + rows of a draft block, so neither a step nor a draft overwrites a row that is still
+// read, and going back is only a smaller length.
 //
 // compressed, index keys: pages of kBlockTokens tokens, one block table per sequence for all
 // owners; rows beyond the length are invisible.
@@ -27,9 +27,10 @@ inline constexpr int64_t kBlockTokens =
     64;  // a multiple of both ratios and of the released candidate blocks
 
 struct KvShape {
-  int64_t n_layers;          // layers with a window ring
+  int64_t n_layers;          // layers and draft stages with a window ring
   int64_t window;            // positions a query sees, itself included
   int64_t max_step_rows;     // most rows of one sequence in one step
+  int64_t draft_rows = 0;    // rows that a draft writes behind a sequence, never part of it
   int64_t window_row_bytes;  // one packed row
   int64_t compressed_row_bytes, index_row_bytes;
   int64_t raw_cols;  // floats of one raw row, the same for kv and score
@@ -38,7 +39,7 @@ struct KvShape {
   };
   std::vector<Owner> owners;  // layers that write compressed rows, ascending
 
-  int64_t ring() const { return window + max_step_rows; }
+  int64_t ring() const { return window + max_step_rows + draft_rows; }
   int64_t raw_ring() const { return kMaxRatio + max_step_rows; }
   // Bytes of one block over all owners.
   int64_t BlockBytes() const;
@@ -57,6 +58,10 @@ class KvPool {
   // Commit and rollback: the sequence has exactly `tokens` tokens from now on. Rolling back is
   // exact as long as no more than max_step_rows tokens are taken back; blocks stay reserved.
   void SetLength(SeqSlot slot, int64_t tokens);
+  // Are the rows of the first `tokens` tokens all still there?
+  bool CanRollBack(SeqSlot slot, int64_t tokens) const {
+    return seqs_[static_cast<size_t>(slot)].written - tokens <= shape_.max_step_rows;
+  }
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
 
   int64_t n_blocks() const { return n_blocks_; }
@@ -70,6 +75,11 @@ class KvPool {
   // Writes ids, positions, slots, groups and block tables of a step. Blocks must be reserved; the
   // rows of a sequence continue its length. Does not touch the Engram part.
   void FillInputs(std::span<const SeqRows> seqs, StepInputs* inputs) const;
+
+  // The same for a draft (spec 05 section 4): per sequence `block` rows behind its last token, the
+  // anchor and then `noise`. They need no blocks.
+  void FillDraft(std::span<const DraftRows> seqs, int64_t block, TokenId noise,
+                 StepInputs* inputs) const;
 
   // Caches, for the arguments of kernels.
   uint8_t* window_rows(int64_t layer) const;
@@ -88,6 +98,8 @@ class KvPool {
   };
   int32_t TakeBlock();
   size_t OwnerIndex(int layer) const;
+  int32_t AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position, int64_t window_end,
+                 StepInputs* inputs) const;
   void FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
                StepInputs* inputs) const;
 

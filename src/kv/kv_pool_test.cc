@@ -142,6 +142,45 @@ TEST(KvPool, RandomSchedulesKeepVisibleRowsApart) {
   }
 }
 
+// A block behind the sequence: every row sees up to its end, nothing that is visible is
+// overwritten, and the sequence can go on or back as before.
+TEST(KvPool, DraftRowsLieBehindTheSequence) {
+  KvShape shape = SmallShape();
+  shape.draft_rows = 4;
+  KvPool pool(shape, 2, 8, 256);
+  StepBlock block(16, 2, pool.max_blocks_per_seq(), 0);
+  StepInputs* in = block.inputs();
+  const SeqSlot slots[2] = {pool.Open(), pool.Open()};
+  const std::vector<TokenId> tokens(40, 3);
+  for (int64_t length = 1; length < 40; ++length) {
+    for (SeqSlot slot : slots) {
+      ASSERT_TRUE(pool.Reserve(slot, length));
+      pool.SetLength(slot, length);
+    }
+    const DraftRows rows[2] = {{slots[0], 70}, {slots[1], 71}};
+    pool.FillDraft(rows, 4, 9, in);
+    ASSERT_EQ(in->n_rows, 8);
+    EXPECT_EQ(in->n_seqs, 2);
+    EXPECT_EQ(in->n_samples, 0);
+    EXPECT_EQ(in->n_groups[1] + in->n_groups[2], 0) << "no compressed row";
+    EXPECT_EQ(in->all_rows_begin[1], 8);
+    std::set<int64_t> written;
+    for (int32_t r = 0; r < 8; ++r) {
+      EXPECT_EQ(in->ids[r], r % 4 == 0 ? 70 + r / 4 : 9);
+      EXPECT_EQ(in->positions[r], length + r % 4);
+      EXPECT_EQ(in->window_ends[r], length + 3);
+      EXPECT_EQ(in->row_seqs[r], r / 4);
+      EXPECT_EQ(in->row_slots[r], slots[r / 4]);
+      EXPECT_TRUE(written.insert(in->window_slots[r]).second);
+    }
+    // Rows that are visible behind the longest rollback: window rows before length - max_step_rows.
+    for (int64_t p = std::max<int64_t>(0, length - 5 - 8); p < length; ++p) {
+      for (SeqSlot slot : slots)
+        EXPECT_FALSE(written.contains(slot * shape.ring() + p % shape.ring())) << p;
+    }
+  }
+}
+
 TEST(KvPool, LogitsAreAskedForTheLastRowsOfASequence) {
   KvPool pool(SmallShape(), 3, 12, 400);
   StepBlock block(5, 3, pool.max_blocks_per_seq(), 1);

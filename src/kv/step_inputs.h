@@ -21,6 +21,12 @@ struct SeqRows {
   int64_t n_logits;                 // logits are wanted for the last n_logits rows
 };
 
+// A sequence that is drafted for: the token after its last one is known, but not in the caches.
+struct DraftRows {
+  SeqSlot slot;
+  TokenId anchor;
+};
+
 inline constexpr int kMaxRatio = 2;  // compression ratios are 1 and 2
 
 struct StepInputs {
@@ -33,6 +39,7 @@ struct StepInputs {
   // Per row.
   TokenId* ids;
   int32_t* positions;
+  int32_t* window_ends;   // last position whose window row is seen: its own, or the block's last
   int32_t* row_seqs;      // sequence of the step, 0 ... n_seqs - 1
   int32_t* row_slots;     // sequence slot in the pool
   int64_t* window_slots;  // row of the window ring

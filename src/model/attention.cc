@@ -18,9 +18,10 @@ void AddQueries(const StepContext& s, const AttentionWeights& w, const RopeTable
   s.Rope("attn.rope_q", q, s.c.num_attention_heads, s.c.head_dim, rope, false);
 }
 
-// One vector per token that is key and value of all heads, into the window ring.
-void AddWindowRows(const StepContext& s, int layer, const AttentionWeights& w,
-                   const RopeTables& rope, const float* xq) {
+}  // namespace
+
+void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* xq) {
+  const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
   const int64_t dim = s.c.head_dim;
   const auto mark = s.b.memory().Save();
   float* kv = s.b.Temp<float>("attn.kv", s.rows() * dim);
@@ -38,6 +39,13 @@ void AddWindowRows(const StepContext& s, int layer, const AttentionWeights& w,
   s.b.memory().Restore(mark);
 }
 
+namespace {
+
+// The rows of a draft block see each other and the window before the block.
+int64_t VisibleWindow(const ModelConfig& c, int layer) {
+  return c.sliding_window + (c.is_draft_stage(layer) ? c.dspark_block_size : 0);
+}
+
 void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights& w, const float* q,
                         float* o) {
   const KvShape& shape = s.m.kv.shape();
@@ -45,14 +53,14 @@ void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights&
   a.n_rows = s.n_rows();
   a.q = q;
   a.o = o;
-  a.positions = s.in->positions;
+  a.positions = s.in->window_ends;
   a.row_seqs = s.in->row_seqs;
   a.row_slots = s.in->row_slots;
   a.window_rows = s.m.kv.window_rows(layer);
   a.window_format = s.window_format();
   a.ring = static_cast<int32_t>(shape.ring());
-  a.window = static_cast<int32_t>(shape.window);
-  const int ratio = s.c.compress_ratios[static_cast<size_t>(layer)];
+  a.window = static_cast<int32_t>(VisibleWindow(s.c, layer));
+  const int ratio = s.c.ratio(layer);
   if (ratio > 0) {
     a.compressed =
         s.Paged(s.m.kv.compressed_rows(s.c.kv_owner(layer)), s.compressed_format(), ratio);
@@ -90,7 +98,7 @@ void AddOutputProjection(const StepContext& s, const AttentionWeights& w, const 
 
 void AddAttention(const StepContext& s, int layer, const float* x, float* out) {
   const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
-  const bool compressed = s.c.compress_ratios[static_cast<size_t>(layer)] > 0;
+  const bool compressed = s.c.ratio(layer) > 0;
   const RopeTables& rope = compressed ? s.yarn : s.plain;
   const int64_t heads_cols = s.c.num_attention_heads * s.c.head_dim;
   const auto mark = s.b.memory().Save();
@@ -102,7 +110,7 @@ void AddAttention(const StepContext& s, int layer, const float* x, float* out) {
   const float* xq = s.Quantised("attn.quant_x", x, s.c.hidden_size);  // once, for wq_a and wkv
   AddQueries(s, w, rope, xq, qr, q);
   s.b.AddProbe(LayerName(layer, "q"), q, s.n_rows(), heads_cols);
-  AddWindowRows(s, layer, w, rope, xq);
+  AddWindowRows(s, layer, rope, xq);
   s.b.memory().Restore(inner);
 
   if (s.c.is_kv_source(layer)) AddCompressor(s, layer, x);

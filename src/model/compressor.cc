@@ -55,7 +55,7 @@ void AddStore(const StepContext& s, const char* name, const float* x, int64_t co
 
 void AddCompressor(const StepContext& s, int layer, const float* x) {
   const CompressorWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn.compressor;
-  const int ratio = s.c.compress_ratios[static_cast<size_t>(layer)];
+  const int ratio = s.c.ratio(layer);
   const int64_t dim = s.c.head_dim, key_dim = s.c.index_head_dim;
   const int32_t* n = &s.in->n_groups[ratio];
   const auto mark = s.b.memory().Save();

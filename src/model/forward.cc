@@ -114,9 +114,9 @@ void AddRopeTables(StepContext& s) {
 int64_t ScratchFloats(const ModelConfig& c) {
   const int64_t mixer = c.hc_mult * c.hidden_size;  // fp32 weights: no bf16 product
   const int64_t widest =
-      std::max({c.hidden_size, c.num_attention_heads * c.head_dim / c.o_groups, c.q_lora_rank,
-                c.o_groups * c.o_lora_rank, c.moe_intermediate_size,
-                c.engram_columns() * c.engram_head_dim});
+      std::max({c.num_attention_heads * c.head_dim / c.o_groups, c.q_lora_rank,
+                c.o_groups * c.o_lora_rank, c.moe_intermediate_size, c.draft_features(),
+                c.hidden_size + c.dspark_markov_rank, c.engram_columns() * c.engram_head_dim});
   const int64_t select = IndexSelectScratchBytes(c.index_n_heads, c.index_head_dim, c.index_topk,
                                                  c.candidate_topk_blocks) /
                          4;
@@ -127,7 +127,7 @@ int64_t ScratchFloats(const ModelConfig& c) {
 }
 
 void BookStepBuffers(StepContext& s) {
-  const int64_t rows = s.rows(), n = s.c.hc_mult, pairs = rows * s.c.num_experts_per_tok;
+  const int64_t rows = s.rows(), n = s.c.hc_mult, pairs = rows * s.c.max_experts_per_tok();
   s.streams = s.b.Temp<float>("streams", rows * n * s.c.hidden_size);
   s.pre = s.b.Temp<float>("pre", rows * n);
   s.selected = s.b.Temp<int32_t>("index.selected", rows * s.c.index_topk);
@@ -136,8 +136,8 @@ void BookStepBuffers(StepContext& s) {
   s.candidates = s.b.Temp<int32_t>("index.candidates", rows * blocks);
   s.n_candidates = s.b.Temp<int32_t>("index.n_candidates", rows);
   s.routed.n_active = s.b.Temp<int32_t>("moe.n_active", 1);
-  s.routed.active = s.b.Temp<int32_t>("moe.active", s.c.n_routed_experts);
-  s.routed.begin = s.b.Temp<int32_t>("moe.begin", s.c.n_routed_experts + 1);
+  s.routed.active = s.b.Temp<int32_t>("moe.active", s.c.max_experts());
+  s.routed.begin = s.b.Temp<int32_t>("moe.begin", s.c.max_experts() + 1);
   s.routed.rows = s.b.Temp<int32_t>("moe.pair_rows", pairs);
   s.routed.weights = s.b.Temp<float>("moe.pair_weights", pairs);
   StepInputs* in =
@@ -147,28 +147,13 @@ void BookStepBuffers(StepContext& s) {
   s.scratch = s.b.Temp<float>("thread_scratch", s.b.threads() * s.scratch_stride);
 }
 
-// The streams that draft stages will tap: the input of a target layer, after its Engram (spec 05
-// section 2).
-void AddTapProbe(const StepContext& s, int layer) {
-  const std::vector<int>& targets = s.c.dspark_target_layer_ids;
-  if (std::find(targets.begin(), targets.end(), layer) == targets.end()) return;
-  s.b.AddProbe(LayerName(layer, "tap"), s.streams, s.n_rows(), s.c.hc_mult * s.c.hidden_size);
-}
-
 // Final collapse with the last layer's pre-mix, norm, and logits of the sampled rows only.
 const float* AddHead(const StepContext& s, int64_t max_samples) {
   const int64_t hidden = s.c.hidden_size;
   float* x = s.b.Temp<float>("head.x", s.rows() * hidden);
   float* sampled = s.b.Temp<float>("head.sampled", max_samples * hidden);
   float* logits = s.b.Temp<float>("head.logits", max_samples * s.c.vocab_size);
-  s.b.Add("head.collapse", s.k.collapse,
-          CollapseArgs{.n_rows = s.n_rows(),
-                       .streams = s.streams,
-                       .pre = s.pre,
-                       .y = x,
-                       .n_streams = static_cast<int32_t>(s.c.hc_mult),
-                       .hidden = static_cast<int32_t>(hidden),
-                       .round = s.num.bf16});
+  AddFinalCollapse(s, x);
   s.RmsNorm("head.norm", x, s.m.weights.norm, x, hidden);
   s.b.AddProbe("final_hidden", x, s.n_rows(), hidden);
   s.b.Add("head.gather", s.k.gather_rows,
@@ -185,33 +170,55 @@ const float* AddHead(const StepContext& s, int64_t max_samples) {
 
 }  // namespace
 
-ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBuilder& b) {
-  StepContext s{.m = m, .c = m.config, .num = m.numerics, .k = m.kernels, .in = m.inputs, .b = b};
+void AddStart(StepContext& s) {
   BookStepBuffers(s);
   AddRopeTables(s);
-  b.Add("embed", s.k.embed,
-        EmbedArgs{.n_rows = s.n_rows(),
-                  .ids = s.in->ids,
-                  .table = m.weights.embed,
-                  .streams = s.streams,
-                  .pre = s.pre,
-                  .n_streams = static_cast<int32_t>(s.c.hc_mult)});
+  s.b.Add("embed", s.k.embed,
+          EmbedArgs{.n_rows = s.n_rows(),
+                    .ids = s.in->ids,
+                    .table = s.m.weights.embed,
+                    .streams = s.streams,
+                    .pre = s.pre,
+                    .n_streams = static_cast<int32_t>(s.c.hc_mult)});
+}
+
+void AddFinalCollapse(const StepContext& s, float* x) {
+  s.b.Add("head.collapse", s.k.collapse,
+          CollapseArgs{.n_rows = s.n_rows(),
+                       .streams = s.streams,
+                       .pre = s.pre,
+                       .y = x,
+                       .n_streams = static_cast<int32_t>(s.c.hc_mult),
+                       .hidden = static_cast<int32_t>(s.c.hidden_size),
+                       .round = s.num.bf16});
+}
+
+ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBuilder& b) {
+  StepContext s{.m = m, .c = m.config, .num = m.numerics, .k = m.kernels, .in = m.inputs, .b = b};
+  AddStart(s);
+  float* features =
+      m.draft_rows ? b.Temp<float>("draft.features", s.rows() * s.c.draft_features()) : nullptr;
   for (int layer = 0; layer < s.c.num_hidden_layers; ++layer) {
     b.SetLayer(layer);
     b.AddProbe(fmt::format("streams.{}", layer), s.streams, s.n_rows(),
                s.c.hc_mult * s.c.hidden_size);
     b.AddProbe(fmt::format("pre.{}", layer), s.pre, s.n_rows(), s.c.hc_mult);
     if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);
-    AddTapProbe(s, layer);
+    if (m.draft_rows) AddTap(s, layer, features);
     AddBlock(s, layer);
   }
   b.SetLayer(-1);
+  if (m.draft_rows) {
+    b.AddProbe("draft_features", features, s.n_rows(), s.c.draft_features());
+    AddDraftRows(s, features);
+  }
   return {AddHead(s, max_samples)};
 }
 
 KvShape MakeKvShape(const ModelConfig& c, const Numerics& n, int64_t max_step_rows) {
   KvShape shape{};
-  shape.n_layers = c.num_hidden_layers;
+  shape.n_layers = c.num_layers_and_stages();
+  shape.draft_rows = c.dspark_block_size;
   shape.window = c.sliding_window;
   shape.max_step_rows = max_step_rows;
   shape.window_row_bytes =

@@ -7,6 +7,7 @@
 //   indexer.cc     selection of compressed rows
 //   moe.cc         router, routed and shared experts
 //   engram.cc      hashed n-gram rows
+//   dspark.cc      draft stages
 #pragma once
 
 #include <cstdint>
@@ -30,9 +31,10 @@ struct ForwardContext {
   const KvPool& kv;
   const StepInputs* inputs;
   Fault* fault;
-  uint8_t* checked_experts;  // [layers, n_routed_experts]; see CheckExpertsArgs
+  uint8_t* checked_experts;  // [layers and stages, max_experts()]; see CheckExpertsArgs
   const float* rope_plain;   // [qk_rope_head_dim / 2] frequencies of layers without compression
   const float* rope_yarn;    // the same of layers with compression
+  bool draft_rows;           // every step leaves window rows for the draft stages
 };
 
 // Where the step's results lie in the arena.
@@ -40,8 +42,25 @@ struct ForwardOutput {
   const float* logits;  // [n_samples, vocab_size], in the order of StepInputs::sample_rows
 };
 
+// What a draft starts from, besides StepInputs with block rows per sequence: the anchor and noise
+// tokens at the positions that follow the sequence, window_ends at the last of them.
+struct DraftInputs {
+  DraftSampling sampling;  // [n_seqs]
+  int32_t* previous;       // [n_seqs] the anchors; overwritten
+  int32_t* tokens;         // [n_seqs, block] the drafts
+};
+
+// Where a draft's results lie in the arena.
+struct DraftOutput {
+  const float* logits;      // [n_seqs * block, vocab_size], transitions included
+  const float* confidence;  // [n_seqs * block] before the sigmoid
+};
+
 // Lists the phases of a step of up to b.rows() rows with logits for up to max_samples of them.
 ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBuilder& b);
+
+// Lists the phases of a draft for up to b.rows() / dspark_block_size sequences (spec 05 section 4).
+DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilder& b);
 
 // Row formats and sizes of the caches under these numerics.
 KvShape MakeKvShape(const ModelConfig& config, const Numerics& numerics, int64_t max_step_rows);

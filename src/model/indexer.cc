@@ -17,7 +17,7 @@ Candidates ModeOf(const ModelConfig& c, int layer) {
 void AddIndexer(const StepContext& s, int layer, const float* x, const float* qr) {
   const IndexerWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn.indexer;
   const int64_t heads = s.c.index_n_heads, dim = s.c.index_head_dim;
-  const int ratio = s.c.compress_ratios[static_cast<size_t>(layer)];
+  const int ratio = s.c.ratio(layer);
   const auto mark = s.b.memory().Save();
   float* q = s.b.Temp<float>("indexer.q", s.rows() * heads * dim);
   float* weights = s.b.Temp<float>("indexer.weights", s.rows() * heads);

@@ -6,7 +6,7 @@ namespace deepinfer {
 namespace {
 
 void AddRouter(const StepContext& s, int layer, const FfnWeights& w, const float* x) {
-  const int64_t n = s.c.n_routed_experts, topk = s.c.num_experts_per_tok;
+  const int64_t n = s.c.n_experts(layer), topk = s.c.experts_per_tok(layer);
   float* logits = s.b.Temp<float>("moe.router_logits", s.rows() * n);
   int32_t* ids = s.b.Temp<int32_t>("moe.expert_ids", s.rows() * topk);
   float* weights = s.b.Temp<float>("moe.expert_weights", s.rows() * topk);
@@ -67,14 +67,14 @@ void AddMoe(const StepContext& s, int layer, const float* x, float* out) {
   s.b.Add("moe.check_experts", s.k.check_experts,
           CheckExpertsArgs{.pairs = s.routed,
                            .experts = w.experts.data(),
-                           .checked = s.m.checked_experts + layer * s.c.n_routed_experts,
+                           .checked = s.m.checked_experts + layer * s.c.max_experts(),
                            .layer = layer,
                            .fault = s.m.fault});
   const float* xq = s.num.fp8_expert_inputs ? s.Quantised("moe.quant_x", x, hidden) : x;
 
   float* y = s.b.Temp<float>("moe.routed", s.rows() * hidden);
   float* shared = s.b.Temp<float>("moe.shared", s.rows() * hidden);
-  float* act = s.b.Temp<float>("moe.act", s.rows() * s.c.num_experts_per_tok * inter);
+  float* act = s.b.Temp<float>("moe.act", s.rows() * s.c.experts_per_tok(layer) * inter);
   AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), xq, act);
   s.b.Add("moe.experts_down", s.k.down,
           DownArgs{.n_rows = s.n_rows(),

@@ -88,6 +88,20 @@ void AddCompressor(const StepContext& s, int layer, const float* x);
 void AddIndexer(const StepContext& s, int layer, const float* x, const float* qr);
 void AddMoe(const StepContext& s, int layer, const float* x, float* out);
 
+// Step buffers, rotary tables and the embedding.
+void AddStart(StepContext& s);
+// x [rows, hidden]: the streams collapsed with the last sublayer's pre-mix.
+void AddFinalCollapse(const StepContext& s, float* x);
+// One row per token that is key and value of all heads, into the window ring of a layer or stage.
+// xq: what its wkv reads.
+void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* xq);
+
+// features [rows, draft_features()]: the mean of the streams that enter a target layer, after its
+// Engram.
+void AddTap(const StepContext& s, int layer, float* features);
+// The window rows of all draft stages.
+void AddDraftRows(const StepContext& s, const float* features);
+
 // "layers.3.attn_in"
 std::string LayerName(int layer, const char* what);
 

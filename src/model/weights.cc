@@ -17,8 +17,9 @@ class Binder {
       : checkpoint_(checkpoint), c_(config) {}
 
   ModelWeights Bind() {
-    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}};
-    for (int l = 0; l < c_.num_hidden_layers; ++l) w.layers.push_back(Layer(l));
+    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}, {}};
+    for (int l = 0; l < c_.num_layers_and_stages(); ++l) w.layers.push_back(Layer(l));
+    if (c_.num_nextn_predict_layers > 0) w.draft = Draft();
     return w;
   }
 
@@ -56,7 +57,7 @@ class Binder {
     w.attn_sink = Vector(p + "attn_sink");
     if (c_.is_kv_source(layer)) {
       w.compressor.wkv = Dense(p + "compressor.wkv.weight");
-      if (c_.compress_ratios[static_cast<size_t>(layer)] > 1) {
+      if (c_.ratio(layer) > 1) {
         w.compressor.wgate = Dense(p + "compressor.wgate.weight");
       }
       w.compressor.norm = Vector(p + "compressor.norm.weight");
@@ -69,9 +70,9 @@ class Binder {
     return w;
   }
 
-  FfnWeights Ffn(const std::string& p) {
+  FfnWeights Ffn(const std::string& p, int layer) {
     FfnWeights w{Dense(p + "gate.weight"), Vector(p + "gate.bias"), {}, {}};
-    for (int64_t e = 0; e < c_.n_routed_experts; ++e) {
+    for (int64_t e = 0; e < c_.n_experts(layer); ++e) {
       const std::string q = fmt::format("{}experts.{}.", p, e);
       w.experts.push_back({checkpoint_.Get(q + "w1.weight"), checkpoint_.Get(q + "w3.weight"),
                            checkpoint_.Get(q + "w2.weight")});
@@ -82,19 +83,30 @@ class Binder {
   }
 
   LayerWeights Layer(int layer) {
-    const std::string p = fmt::format("layers.{}.", layer);
+    const std::string p = c_.TensorPrefix(layer);
     LayerWeights w{Mix(p + "hc_attn"),
                    Mix(p + "hc_ffn"),
                    Vector(p + "attn_norm.weight"),
                    Vector(p + "ffn_norm.weight"),
                    Attention(p + "attn.", layer),
-                   Ffn(p + "ffn."),
+                   Ffn(p + "ffn.", layer),
                    {}};
     if (c_.engram_index(layer) >= 0) {
       w.engram = {checkpoint_.Get(p + "engram.embed.weight"), Dense(p + "engram.wkv.weight"),
                   Vector(p + "engram.q_weight"), Vector(p + "engram.k_weight")};
     }
     return w;
+  }
+
+  DraftWeights Draft() {
+    const std::string first = "mtp.0.";
+    const std::string last = fmt::format("mtp.{}.", c_.num_nextn_predict_layers - 1);
+    return {Dense(first + "main_proj.weight"),
+            Vector(first + "main_norm.weight"),
+            Vector(last + "norm.weight"),
+            Dense(last + "markov_head.embed.weight"),
+            Dense(last + "markov_head.head.weight"),
+            Dense(last + "confidence_head.proj.weight")};
   }
 
   const Checkpoint& checkpoint_;

@@ -58,15 +58,25 @@ struct LayerWeights {
   EngramWeights engram;  // set in Engram layers
 };
 
-struct ModelWeights {
-  WeightView embed, head;  // bf16 [vocabulary, hidden]
-  const uint8_t* norm;     // bf16 [hidden]
-  std::vector<LayerWeights> layers;
+// What the draft stages have besides their layers (spec 05 section 1).
+struct DraftWeights {
+  WeightView main_proj;                  // fp8 [hidden, targets * hidden]
+  const uint8_t* main_norm;              // bf16 [hidden]
+  const uint8_t* norm;                   // bf16 [hidden], of the last stage
+  WeightView markov_embed, markov_head;  // bf16 [vocabulary, dspark_markov_rank]
+  WeightView confidence;                 // bf16 [1, hidden + dspark_markov_rank]
 };
 
-// Finds every backbone tensor. Reads the scales of all dense weights once: throws Error{kCorrupt}
-// naming the tensor and the place of the first NaN scale. Experts and Engram rows are checked when
-// a step first uses them.
+struct ModelWeights {
+  WeightView embed, head;            // bf16 [vocabulary, hidden]
+  const uint8_t* norm;               // bf16 [hidden]
+  std::vector<LayerWeights> layers;  // of the backbone, then of the draft stages
+  DraftWeights draft;                // set when there are draft stages
+};
+
+// Finds every tensor of the backbone and the draft stages. Reads the scales of all dense weights
+// once: throws Error{kCorrupt} naming the tensor and the place of the first NaN scale. Experts and
+// Engram rows are checked when a step first uses them.
 ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace deepinfer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/attention.h"
+#include "ops/draft.h"
 #include "ops/embed.h"
 #include "ops/engram.h"
 #include "ops/hyper_connections.h"
@@ -39,6 +40,10 @@ struct KernelTable {
   KernelOf<DownArgs> down;
   KernelOf<EngramGatherArgs> engram_gather;
   KernelOf<EngramGateArgs> engram_gate;
+  KernelOf<TapArgs> tap = nullptr;
+  KernelOf<TransitionInputArgs> transition_input = nullptr;
+  KernelOf<DraftTokenArgs> draft_choose = nullptr;
+  KernelOf<DraftTokenArgs> draft_merge = nullptr;
 };
 
 // The scalar reference of every op, ops/ref/. Every entry is set.

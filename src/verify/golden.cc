@@ -60,6 +60,47 @@ void CheckIds(const std::string& file, const char* field, const std::vector<Toke
   }
 }
 
+GoldenDraft ReadDraft(const json& record, int64_t vocab_size, const std::string& file) {
+  GoldenDraft draft{.anchor = -1,
+                    .drafts = NumberList<TokenId>(record, "drafts", file),
+                    .confidence = NumberList<float>(record, "confidence", file)};
+  if (record.contains("anchor") && record["anchor"].is_number_integer())
+    draft.anchor = record["anchor"];
+  CheckIds(file, "anchor", {draft.anchor}, vocab_size);
+  CheckIds(file, "drafts", draft.drafts, vocab_size);
+  CheckLength(file, "confidence", draft.confidence.size(), draft.drafts.size());
+  return draft;
+}
+
+// The steps follow each other from the end of the prompt on.
+void ReadSpeculation(const json& steps, int64_t vocab_size, const std::string& file,
+                     GoldenSet* set) {
+  if (!steps.is_array()) Corrupt(file, "speculative.steps: expected a list, found none");
+  auto position = static_cast<int64_t>(set->prompt.size());
+  for (const json& step : steps) {
+    GoldenSpeculation s{.draft = ReadDraft(step, vocab_size, file),
+                        .margin = NumberList<float>(step, "draft_margin", file),
+                        .position = position,
+                        .verified = NumberList<TokenId>(step, "verified", file),
+                        .accepted = 0};
+    const std::vector<TokenId>& drafts = s.draft.drafts;
+    CheckLength(file, "draft_margin", s.margin.size(), drafts.size());
+    CheckLength(file, "verified", s.verified.size(), drafts.size() + 1);
+    while (s.accepted < std::ssize(drafts) &&
+           drafts[static_cast<size_t>(s.accepted)] == s.verified[static_cast<size_t>(s.accepted)]) {
+      ++s.accepted;
+    }
+    if (step.value("accepted", int64_t{-1}) != s.accepted ||
+        step.value("position", int64_t{-1}) != position) {
+      Corrupt(file, fmt::format("speculative.steps: expected position {} and {} accepted drafts, "
+                                "found others",
+                                position, s.accepted));
+    }
+    position += 1 + s.accepted;
+    set->speculative.push_back(std::move(s));
+  }
+}
+
 void ReadRecord(const std::string& file, int64_t vocab_size, GoldenSet* set) {
   const json record = json::parse(ReadFile(file, kMaxJsonBytes), nullptr, false);
   if (!record.is_object()) Corrupt(file, "expected a JSON object, found something else");
@@ -76,6 +117,11 @@ void ReadRecord(const std::string& file, int64_t vocab_size, GoldenSet* set) {
   CheckIds(file, "prompt", set->prompt, vocab_size);
   CheckIds(file, "argmax", set->argmax, vocab_size);
   CheckIds(file, "greedy", set->greedy, vocab_size);
+  if (const auto draft = record.find("first_draft"); draft != record.end())
+    set->first_draft = ReadDraft(*draft, vocab_size, file);
+  if (const auto steps = record.find("speculative"); steps != record.end())
+    ReadSpeculation(steps->is_object() ? steps->value("steps", json()) : json(), vocab_size, file,
+                    set);
   int64_t last = -1;
   for (int64_t p : set->kept_positions) {
     if (p <= last || p >= static_cast<int64_t>(set->prompt.size())) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,22 @@ struct GoldenArray {
   int64_t cols() const;  // elements of a row, the product of the other dimensions
 };
 
+// What the draft stages made of one anchor.
+struct GoldenDraft {
+  TokenId anchor;
+  std::vector<TokenId> drafts;
+  std::vector<float> confidence;  // before the sigmoid
+};
+
+// One step of greedy decoding with drafts.
+struct GoldenSpeculation {
+  GoldenDraft draft;
+  std::vector<float> margin;      // leads of the drafts
+  int64_t position;               // of the anchor
+  std::vector<TokenId> verified;  // the backbone's choice behind the anchor and every draft
+  int64_t accepted;
+};
+
 struct GoldenSet {
   std::string name, mode, prompt_name;  // of NAME.MODE.PROMPT
   std::vector<TokenId> prompt;
@@ -33,6 +50,10 @@ struct GoldenSet {
   // Greedy continuation of the prompt, and the leads.
   std::vector<TokenId> greedy;
   std::vector<float> greedy_margin;
+  // The draft behind the prompt (none when the model has no draft stages), and steps that continue
+  // the prompt (some sets).
+  std::optional<GoldenDraft> first_draft;
+  std::vector<GoldenSpeculation> speculative;
   // Prompt positions, ascending, that the per-position arrays have rows for.
   std::vector<int64_t> kept_positions;
   // "layers.L.*", "logits" and "final_hidden" [kept, ...], "all.layers.L.*" [T, ...], "streams.L"

@@ -9,8 +9,6 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/formats.h"
-#include "config/numerics.h"
 
 namespace deepinfer {
 
@@ -26,6 +24,10 @@ class OpenSequence {
   ~OpenSequence() { executor_.kv().Close(slot_); }
   OpenSequence(const OpenSequence&) = delete;
   OpenSequence& operator=(const OpenSequence&) = delete;
+
+  SeqSlot slot() const { return slot_; }
+  // Takes back what follows the first `tokens` tokens.
+  void Rollback(int64_t tokens) { executor_.kv().SetLength(slot_, tokens); }
 
   // Computes positions [length, tokens.size()) and returns their logits.
   std::span<const float> Extend(std::span<const TokenId> tokens, const ProbeFn* observer) {
@@ -71,47 +73,10 @@ std::string RowText(int64_t cols, bool is_float) {
   return fmt::format("rows of {} {}", cols, is_float ? "floats" : "integers");
 }
 
-// The means over the streams that the draft stages will tap, layer beside layer: draft_features.
-class TapMeans {
- public:
-  explicit TapMeans(const Executor& executor)
-      : n_layers_(static_cast<int64_t>(executor.config().dspark_target_layer_ids.size())),
-        n_streams_(executor.config().hc_mult),
-        hidden_(executor.config().hidden_size),
-        round_(Numerics::Named(executor.options().numerics).bf16) {}
-
-  // The finished rows when this was the last tapped layer of the step.
-  std::optional<Probe> Add(const Probe& tap) {
-    const float* streams = static_cast<const float*>(tap.data);
-    rows_.resize(static_cast<size_t>(*tap.n_rows * n_layers_ * hidden_));
-    for (int64_t r = 0; r < *tap.n_rows; ++r) {
-      for (int64_t d = 0; d < hidden_; ++d) {
-        float sum = 0;
-        for (int64_t s = 0; s < n_streams_; ++s) sum += streams[(r * n_streams_ + s) * hidden_ + d];
-        const float mean = sum / static_cast<float>(n_streams_);
-        rows_[static_cast<size_t>((r * n_layers_ + seen_) * hidden_ + d)] =
-            round_ ? RoundBf16(mean) : mean;
-      }
-    }
-    seen_ = (seen_ + 1) % n_layers_;
-    if (seen_ != 0) return std::nullopt;
-    return Probe{tap.phase,    "draft_features", Probe::Type::kF32,
-                 rows_.data(), tap.n_rows,       n_layers_ * hidden_};
-  }
-
- private:
-  const int64_t n_layers_, n_streams_, hidden_;
-  const bool round_;
-  int64_t seen_ = 0;
-  std::vector<float> rows_;
-};
-
 // Copies probe rows to the arrays of a set. Called between the phases of a step.
 class Collector {
  public:
-  Collector(const Executor& executor, const GoldenSet& set,
-            const std::function<bool(std::string_view)>& wanted)
-      : taps_(executor) {
+  Collector(const GoldenSet& set, const std::function<bool(std::string_view)>& wanted) {
     const int64_t length = static_cast<int64_t>(set.prompt.size());
     for (const auto& [name, golden] : set.arrays) {
       if (!wanted(name)) continue;
@@ -126,9 +91,6 @@ class Collector {
   // `first` is the position of the row 0 of the step.
   void Look(const Probe& probe, int64_t first) {
     if (probe.name.ends_with(".n_selected")) n_selected_ = static_cast<const int32_t*>(probe.data);
-    if (probe.name.ends_with(".tap")) {
-      if (const auto features = taps_.Add(probe)) Look(*features, first);
-    }
     const auto [begin, end] = by_probe_.equal_range(probe.name);
     for (auto it = begin; it != end; ++it) Copy(probe, first, &it->second);
   }
@@ -190,7 +152,6 @@ class Collector {
     }
   }
 
-  TapMeans taps_;
   std::multimap<std::string, Target, std::less<>> by_probe_;
   const int32_t* n_selected_ = nullptr;  // of the newest selection
 };
@@ -240,7 +201,7 @@ Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk) {
   const int64_t length = static_cast<int64_t>(set.prompt.size());
   const int64_t vocab = executor.config().vocab_size;
   OpenSequence sequence(executor, length + static_cast<int64_t>(set.greedy.size()));
-  Collector collector(executor, set, [](std::string_view array) {
+  Collector collector(set, [](std::string_view array) {
     return !IsDraftArray(array) && array != "greedy_logits" && !array.ends_with("_gap");
   });
   Replayed out;
@@ -264,7 +225,7 @@ Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk) {
 Replayed ReplayLayers(Executor& executor, const GoldenSet& set, int64_t chunk) {
   const int64_t length = static_cast<int64_t>(set.prompt.size());
   OpenSequence sequence(executor, length);
-  Collector collector(executor, set, [](std::string_view array) {
+  Collector collector(set, [](std::string_view array) {
     return (array.starts_with("streams.") && array != "streams.0") || array.starts_with("pre.");
   });
   ForEachChunk(length, chunk, [&](int64_t first, int64_t end) {
@@ -276,6 +237,68 @@ Replayed ReplayLayers(Executor& executor, const GoldenSet& set, int64_t chunk) {
   });
   Replayed out;
   out.arrays = collector.Take(set);
+  return out;
+}
+
+namespace {
+
+// All blocks of the set are as long as those of this model.
+void CheckBlocks(const Executor& executor, const GoldenSet& set) {
+  const int64_t block = executor.draft_tokens(), vocab = executor.config().vocab_size;
+  const auto check = [&](const char* what, int64_t expected, int64_t found) {
+    if (found == expected) return;
+    throw Error(Code::kCorrupt, fmt::format("golden set {}: {}: expected {} as this model drafts, "
+                                            "found {}",
+                                            set.Title(), what, expected, found));
+  };
+  if (set.first_draft) check("first_draft.drafts", block, std::ssize(set.first_draft->drafts));
+  for (const GoldenSpeculation& step : set.speculative)
+    check("speculative.steps.drafts", block, std::ssize(step.draft.drafts));
+  if (const GoldenArray* logits = set.Find("first_draft_logits"); logits != nullptr) {
+    check("first_draft_logits rows", block, logits->rows());
+    check("first_draft_logits columns", vocab, logits->cols());
+  }
+}
+
+ReplayedDraft DraftBehind(Executor& executor, const OpenSequence& sequence, TokenId anchor) {
+  const DraftSeq seq{.slot = sequence.slot(),
+                     .anchor = anchor,
+                     .temperature = 0,
+                     .seed = 0,
+                     .sample = 0,
+                     .stream = Stream::kDraft};
+  const Drafts drafts = executor.Draft({&seq, 1});
+  return {{anchor,
+           {drafts.tokens.begin(), drafts.tokens.end()},
+           {drafts.confidence.begin(), drafts.confidence.end()}},
+          {drafts.logits.begin(), drafts.logits.end()},
+          {}};
+}
+
+}  // namespace
+
+std::vector<ReplayedDraft> ReplayDrafts(Executor& executor, const GoldenSet& set, int64_t chunk) {
+  CheckBlocks(executor, set);
+  std::vector<TokenId> tokens = set.prompt;
+  const int64_t length = std::ssize(tokens), block = executor.draft_tokens();
+  const auto vocab = static_cast<size_t>(executor.config().vocab_size);
+  const int64_t end = set.speculative.empty() ? length : set.speculative.back().position;
+  OpenSequence sequence(executor, end + block + 1);
+  ForEachChunk(length, chunk, [&](int64_t, int64_t last) {
+    sequence.Extend(std::span(tokens).first(static_cast<size_t>(last)), nullptr);
+  });
+  std::vector<ReplayedDraft> out;
+  if (set.first_draft) out.push_back(DraftBehind(executor, sequence, set.first_draft->anchor));
+  for (const GoldenSpeculation& step : set.speculative) {
+    out.push_back(DraftBehind(executor, sequence, step.draft.anchor));
+    tokens.push_back(step.draft.anchor);
+    tokens.insert(tokens.end(), step.draft.drafts.begin(), step.draft.drafts.end());
+    const std::span<const float> logits = sequence.Extend(tokens, nullptr);
+    for (size_t r = 0; r <= step.draft.drafts.size(); ++r)
+      out.back().verified.push_back(Argmax(logits.subspan(r * vocab, vocab)));
+    tokens.resize(static_cast<size_t>(step.position + 1 + step.accepted));
+    sequence.Rollback(std::ssize(tokens));
+  }
   return out;
 }
 

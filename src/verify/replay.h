@@ -11,6 +11,12 @@
 
 namespace deepinfer {
 
+struct ReplayedDraft {
+  GoldenDraft draft;
+  std::vector<float> logits;      // [block, vocab_size]
+  std::vector<TokenId> verified;  // empty for the first draft
+};
+
 struct Replayed {
   // Under the names and in the shapes of the set. Arrays of which the engine did not compute every
   // row are missing.
@@ -19,7 +25,7 @@ struct Replayed {
   std::vector<TokenId> greedy;  // as many as the set has; empty after ReplayLayers
 };
 
-// Arrays that belong to the draft stages, which are not replayed.
+// Arrays that belong to the draft stages: see ReplayDrafts.
 bool IsDraftArray(std::string_view array);
 
 // The whole model: prompt in steps of at most `chunk` rows (0: one step), then greedy decoding, one
@@ -33,5 +39,10 @@ Replayed ReplayModel(Executor& executor, const GoldenSet& set, int64_t chunk);
 // order, so caches and selections that later layers reuse come from exactly fed layers too. The set
 // has streams.
 Replayed ReplayLayers(Executor& executor, const GoldenSet& set, int64_t chunk);
+
+// The first draft of the set, then its speculative steps: every one drafts behind the set's own
+// anchor, verifies the set's own drafts, and goes back to what the set accepted. The executor as
+// above, with draft stages.
+std::vector<ReplayedDraft> ReplayDrafts(Executor& executor, const GoldenSet& set, int64_t chunk);
 
 }  // namespace deepinfer

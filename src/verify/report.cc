@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 namespace deepinfer {
 
@@ -132,6 +133,88 @@ void Report::CheckGreedy(const GoldenSet& set, const Replayed& replayed) {
               std::span(want->values).first(values), std::span(got->second.values).first(values));
 }
 
+namespace {
+
+// Leads of the drafts of the first draft, whose logits the set has.
+std::vector<float> Leads(const GoldenArray& logits) {
+  std::vector<float> leads;
+  for (int64_t r = 0; r < logits.rows(); ++r) {
+    std::vector<float> row(logits.values.begin() + r * logits.cols(),
+                           logits.values.begin() + (r + 1) * logits.cols());
+    std::nth_element(row.begin(), row.begin() + 1, row.end(), std::greater<>());
+    leads.push_back(row[0] - row[1]);
+  }
+  return leads;
+}
+
+}  // namespace
+
+// Slot by slot up to the first that differs: it changes those behind it.
+void Report::CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
+                        std::span<const float> margin, const GoldenDraft& got) {
+  const size_t slots = want.drafts.size();
+  size_t same = 0;
+  while (same < slots && got.drafts[same] == want.drafts[same]) ++same;
+  const size_t seen = std::min(same + 1, slots);
+  drafts_.compared += static_cast<int64_t>(seen);
+  if (same < slots) {
+    ++drafts_.differing;
+    if (margin[same] > tolerance_.near_tie) {
+      mismatches_.push_back(fmt::format("{} {}: slot {} drafts {} instead of {}, lead {:.3f}",
+                                        set.Title(), where, same, got.drafts[same],
+                                        want.drafts[same], margin[same]));
+    }
+  }
+  CheckFloats("draft_confidence", set.Title() + " " + where + " confidence", ValueKind::kOther,
+              std::span(want.confidence).first(seen), std::span(got.confidence).first(seen));
+}
+
+// The rows that follow accepted tokens only: these are the greedy tokens of the set.
+void Report::CheckVerified(const GoldenSet& set, const GoldenSpeculation& want,
+                           std::span<const TokenId> got) {
+  for (size_t r = 0; r <= static_cast<size_t>(want.accepted); ++r) {
+    const size_t i = static_cast<size_t>(want.position) - set.prompt.size() + 1 + r;
+    if (i >= set.greedy.size()) return;
+    ++verified_.compared;
+    if (got[r] == want.verified[r]) continue;
+    ++verified_.differing;
+    if (!(set.greedy_margin[i] > tolerance_.near_tie)) continue;
+    mismatches_.push_back(
+        fmt::format("{} verification at {}: row {} gives {} instead of {}, lead "
+                    "{:.3f}",
+                    set.Title(), want.position, r, got[r], want.verified[r], set.greedy_margin[i]));
+  }
+}
+
+void Report::CheckDrafts(const GoldenSet& set, const std::vector<ReplayedDraft>& replayed) {
+  const size_t expected = set.speculative.size() + (set.first_draft ? 1 : 0);
+  if (replayed.size() != expected) {
+    mismatches_.push_back(
+        fmt::format("{} drafts: expected {}, computed {}", set.Title(), expected, replayed.size()));
+    return;
+  }
+  size_t next = 0;
+  const GoldenArray* logits = set.Find("first_draft_logits");
+  if (set.first_draft) ++next;
+  if (set.first_draft && logits != nullptr) {
+    const ReplayedDraft& got = replayed[0];
+    CheckDraft(set, "first draft", *set.first_draft, Leads(*logits), got.draft);
+    size_t same = 0;  // a row's logits follow from the drafts before it
+    while (same + 1 < got.draft.drafts.size() &&
+           got.draft.drafts[same] == set.first_draft->drafts[same]) {
+      ++same;
+    }
+    const size_t values = (same + 1) * static_cast<size_t>(logits->cols());
+    CheckFloats("draft_logits", set.Title() + " first_draft_logits", ValueKind::kLogits,
+                std::span(logits->values).first(values), std::span(got.logits).first(values));
+  }
+  for (const GoldenSpeculation& step : set.speculative) {
+    const ReplayedDraft& got = replayed[next++];
+    CheckDraft(set, fmt::format("draft at {}", step.position), step.draft, step.margin, got.draft);
+    CheckVerified(set, step, got.verified);
+  }
+}
+
 void Report::CheckLayers(const GoldenSet& set, const Replayed& replayed) {
   for (const auto& [name, want] : set.arrays) {
     const bool streams = name.starts_with("streams.") && name != "streams.0";
@@ -202,6 +285,8 @@ std::string Report::Text() const {
   }
   text += fmt::format("{:<16}{:>8}{:>12}\n", "argmax", argmax_.compared, argmax_.differing);
   text += fmt::format("{:<16}{:>8}{:>12}\n", "greedy", greedy_.compared, greedy_.differing);
+  text += fmt::format("{:<16}{:>8}{:>12}\n", "drafts", drafts_.compared, drafts_.differing);
+  text += fmt::format("{:<16}{:>8}{:>12}\n", "verified", verified_.compared, verified_.differing);
   if (!tolerance_.sharp && !streams_.empty()) {
     text += fmt::format("\n{:<16}{:>8}{:>12}   limits {:.0f} % and {:.0e}\n", "fed layer", "equal",
                         "rel. error", 100 * tolerance_.layer_equal, tolerance_.layer_relative);
@@ -210,7 +295,7 @@ std::string Report::Text() const {
           fmt::format("{:<16}{:>6.2f} %{:>12.2e}\n", layer, 100 * tally.share(), tally.relative());
     }
   }
-  text += "\nnot compared: draft stages (first_draft, speculative)\n";
+  text += "\n";
   constexpr size_t kMostShown = 50;
   for (size_t i = 0; i < std::min(mismatches_.size(), kMostShown); ++i)
     text += "mismatch: " + mismatches_[i] + "\n";

@@ -21,6 +21,8 @@ class Report {
   void CheckModel(const GoldenSet& set, const Replayed& replayed);
   // Layers fed with exact inputs.
   void CheckLayers(const GoldenSet& set, const Replayed& replayed);
+  // Drafts and verifications, in the order of ReplayDrafts.
+  void CheckDrafts(const GoldenSet& set, const std::vector<ReplayedDraft>& replayed);
   // Rules that count all sets together. Once, after the last set.
   void Finish();
 
@@ -55,6 +57,10 @@ class Report {
                    std::span<const float> want, std::span<const float> got);
   void CheckRows(const GoldenSet& set, const std::string& name, const GoldenArray& want,
                  const GoldenArray& got);
+  void CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
+                  std::span<const float> margin, const GoldenDraft& got);
+  void CheckVerified(const GoldenSet& set, const GoldenSpeculation& want,
+                     std::span<const TokenId> got);
   void CheckArgmax(const GoldenSet& set, const Replayed& replayed);
   void CheckGreedy(const GoldenSet& set, const Replayed& replayed);
 
@@ -62,7 +68,8 @@ class Report {
   int64_t sets_ = 0;
   std::map<std::string, Quantity> quantities_;
   std::map<std::string, Choices> choices_;
-  Tokens argmax_, greedy_;                // positions above the near-tie limit; tokens
+  Tokens argmax_, greedy_;  // positions above the near-tie limit; tokens
+  Tokens drafts_, verified_;
   std::map<int, EqualityTally> streams_;  // by layer: streams that leave it, fed exactly
   std::map<int, EqualityTally> pre_;      // by layer: its pre-mix
   std::vector<std::string> mismatches_;

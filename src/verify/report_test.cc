@@ -72,7 +72,66 @@ TEST(ReportTest, LastLineCountsSetsAndMismatches) {
   report.CheckModel(e.set, e.engine);
   report.Finish();
   EXPECT_THAT(report.Text(), ::testing::EndsWith("\nverify: 2 sets, 2 mismatches\n"));
-  EXPECT_THAT(report.Text(), HasSubstr("draft stages"));
+}
+
+// A prompt of two tokens, a draft behind it, and one step that accepts the first of two drafts.
+struct DraftExample {
+  DraftExample() {
+    set.prompt = {1, 2};
+    set.greedy = {3, 4, 5};
+    set.greedy_margin = {9, 9, 9};
+    set.first_draft = GoldenDraft{3, {4, 6}, {0.5f, -1}};
+    set.arrays["first_draft_logits"] = {{2, 3}, true, {4, 1, 0, 0, 1, 5}, {}};
+    set.speculative = {{*set.first_draft, {3, 4}, 2, {4, 5, 0}, 1}};
+    engine = {{*set.first_draft, set.arrays["first_draft_logits"].values, {}},
+              {*set.first_draft, {}, {4, 5, 0}}};
+  }
+  std::vector<std::string> Mismatches() {
+    Report report("fp32");
+    report.CheckDrafts(set, engine);
+    report.Finish();
+    return report.mismatches();
+  }
+  GoldenSet set;
+  std::vector<ReplayedDraft> engine;
+};
+
+TEST(ReportTest, DraftsAreHeldSlotBySlotToTheFirstThatDiffers) {
+  EXPECT_THAT(DraftExample().Mismatches(), IsEmpty());
+  DraftExample e;
+  e.engine[1].draft.drafts = {5, 7};
+  EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("slot 0 drafts 5 instead of 4, lead 3.000")));
+  e.set.speculative[0].margin[0] = 5e-4f;
+  EXPECT_THAT(e.Mismatches(), IsEmpty()) << "a near tie, and what follows from it";
+  DraftExample first;
+  first.engine[0].draft.drafts[1] = 0;
+  EXPECT_THAT(first.Mismatches(),
+              ElementsAre(HasSubstr("slot 1 drafts 0 instead of 6, lead 4.000")));
+}
+
+TEST(ReportTest, DraftLogitsAndConfidenceAreHeldToTheirLimits) {
+  DraftExample e;
+  e.engine[0].logits[5] += 3e-4f;
+  EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("first_draft_logits")));
+  DraftExample c;
+  c.engine[1].draft.confidence[1] += 6e-5f;
+  EXPECT_THAT(c.Mismatches(), ElementsAre(HasSubstr("draft at 2 confidence")));
+}
+
+TEST(ReportTest, VerificationsAreHeldUpToTheFirstRejection) {
+  DraftExample e;
+  e.engine[1].verified[2] = 8;  // behind the rejected draft
+  EXPECT_THAT(e.Mismatches(), IsEmpty());
+  e.engine[1].verified[1] = 8;
+  EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("row 1 gives 8 instead of 5")));
+  e.set.greedy_margin[2] = 0;
+  EXPECT_THAT(e.Mismatches(), IsEmpty());
+}
+
+TEST(ReportTest, DraftsThatWereNotComputedAreNamed) {
+  DraftExample e;
+  e.engine.clear();
+  EXPECT_THAT(e.Mismatches(), ElementsAre(HasSubstr("drafts: expected 2, computed 0")));
 }
 
 TEST(ReportTest, SharpLimitsDependOnTheKindAndTheMagnitude) {

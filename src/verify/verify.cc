@@ -20,16 +20,22 @@ std::string BaseName(const std::string& dir) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// One sequence that fits every set, and steps of `chunk` rows or the longest prompt.
+// One sequence that fits every set, and steps of `chunk` rows or the longest prompt, and a
+// verification.
 EngineOptions Fit(EngineOptions engine, const std::vector<GoldenSet>& sets, int64_t chunk) {
-  int64_t longest_prompt = 0, longest_text = 0;
+  int64_t longest_prompt = 0, longest_text = 0, verification = 1;
   for (const GoldenSet& set : sets) {
     const int64_t prompt = static_cast<int64_t>(set.prompt.size());
     longest_prompt = std::max(longest_prompt, prompt);
     longest_text = std::max(longest_text, prompt + static_cast<int64_t>(set.greedy.size()));
+    for (const GoldenSpeculation& step : set.speculative) {
+      verification = std::max(verification, std::ssize(step.verified));
+      longest_text = std::max(longest_text, step.position + std::ssize(step.verified));
+    }
   }
   engine.max_model_len = longest_text;
-  engine.max_num_batched_tokens = chunk > 0 ? std::min(chunk, longest_prompt) : longest_prompt;
+  const int64_t rows = chunk > 0 ? std::min(chunk, longest_prompt) : longest_prompt;
+  engine.max_num_batched_tokens = std::max(rows, verification);
   engine.max_num_seqs = 1;
   engine.num_kv_blocks = 0;
   return engine;
@@ -59,6 +65,8 @@ Report Verify(const VerifyOptions& options) {
   Report report(engine.numerics);
   for (const GoldenSet& set : sets) {
     report.CheckModel(set, ReplayModel(executor, set, options.chunk));
+    report.CheckDrafts(set, executor.draft_tokens() > 0 ? ReplayDrafts(executor, set, options.chunk)
+                                                        : std::vector<ReplayedDraft>());
     if (set.has_streams()) report.CheckLayers(set, ReplayLayers(executor, set, options.chunk));
   }
   report.Finish();

@@ -66,7 +66,12 @@ TEST(NoAllocTest, HundredStepsOfTwoSequences) {
         rows[s] = {slots[s], std::span(text).first(static_cast<size_t>(ends[s])), lengths[s], 1};
       }
       executor.Step(rows);
-      for (int s = 0; s < 2; ++s) executor.kv().SetLength(slots[s], ends[s]);
+      DraftSeq drafts[2];
+      for (int s = 0; s < 2; ++s) {
+        executor.kv().SetLength(slots[s], ends[s]);
+        drafts[s] = {slots[s], text[static_cast<size_t>(step)], 0.5f, 1, 0, Stream::kTarget};
+      }
+      executor.Draft(drafts);
     }
     EXPECT_EQ(n_allocations, before) << numerics;
   }

@@ -29,7 +29,7 @@ def ids(*args, **kwargs):
 
 def test_json_schema():
     result = generate(*GENESIS, *GREEDY, "--max-tokens", 4, "--logprobs", 2)
-    assert set(result) == {"sequences", "timing"}
+    assert set(result) == {"sequences", "timing", "speculative"}
     sequence = only(result)
     assert set(sequence) == {"prompt_ids", "token_ids", "text", "finish_reason", "logprobs"}
     assert sequence["prompt_ids"] == [0, 1166, 261, 2996]
@@ -178,6 +178,54 @@ def test_num_kv_blocks():
     assert_fails(run(*args, "--max-tokens", 100), "--num-kv-blocks", "64")
     assert run(*args, "--max-tokens", 5).stdout == ", and in the day\n"
 
+
+# ---- drafts ----
+
+DRAFTING = ("--draft-depth", "fixed")
+
+
+def test_answers_are_the_same_with_drafts():
+    for sampling in (GREEDY, ("--temperature", 0.9, "--seed", 3), ("--temperature", 1.5, "--seed", 8, "--top-p", 0.8)):
+        arguments = (*GENESIS, *sampling, "--max-tokens", 60)
+        plain = generate(*arguments, "--speculative", "off")
+        assert plain["speculative"]["verifications"] == plain["speculative"]["drafted"] == 0
+        for depth in (("--draft-depth", "auto"), DRAFTING, (*DRAFTING, "--num-speculative-tokens", 2)):
+            assert generate(*arguments, *depth)["sequences"] == plain["sequences"], (sampling, depth)
+
+
+def test_drafts_are_reported():
+    result = generate(*GENESIS, *GREEDY, "--max-tokens", 100, "--ignore-eos", *DRAFTING)["speculative"]
+    assert set(result) == {"steps", "verifications", "drafted", "accepted", "accepted_at", "tokens_per_verification"}
+    assert result["verifications"] <= result["steps"] < 80
+    assert len(result["accepted_at"]) == 5 and result["accepted_at"] == sorted(result["accepted_at"], reverse=True)
+    assert result["accepted"] == sum(result["accepted_at"]) > 20
+    assert 4 * result["verifications"] < result["drafted"] <= 5 * result["verifications"]
+    assert result["tokens_per_verification"] == pytest.approx(1 + result["accepted"] / result["verifications"])
+    two = generate(*GENESIS, *GREEDY, "--max-tokens", 100, "--ignore-eos", *DRAFTING,
+                   "--num-speculative-tokens", 2)["speculative"]
+    assert two["accepted_at"][2:] == [0, 0, 0] and two["drafted"] <= 2 * two["verifications"]
+    none = generate(*GENESIS, "--max-tokens", 5, "--num-speculative-tokens", 0)["speculative"]
+    assert none["verifications"] == 0 and none["accepted_at"] == []
+
+
+def test_rejection():
+    arguments = (*GENESIS, "--max-tokens", 60, "--ignore-eos", *DRAFTING, "--speculative", "rejection")
+    greedy = generate(*arguments, *GREEDY)
+    assert greedy["sequences"] == generate(*GENESIS, "--max-tokens", 60, "--ignore-eos", *GREEDY)["sequences"]
+    sampled = [generate(*arguments, "--temperature", 0.8, "--seed", 4)["sequences"] for _ in range(2)]
+    assert sampled[0] == sampled[1]
+
+
+def test_drafts_out_of_range_are_named():
+    for arguments, parts in (
+            (("--speculative", "maybe"), ("speculative", "exact", "maybe")),
+            (("--draft-depth", "deep"), ("draft-depth", "auto", "deep")),
+            (("--num-speculative-tokens", 6), ("num-speculative-tokens", "at most 5", "6")),
+            (("--num-speculative-tokens", -2), ("num-speculative-tokens", "-2"))):
+        assert_fails(run("generate", "--model", DEMO, *GENESIS, *arguments), *parts)
+
+
+# ---- machine ----
 
 def test_threads():
     for threads in (1, 3):

@@ -45,5 +45,9 @@ void GateUp(const GateUpArgs& a, Work w);
 void Down(const DownArgs& a, Work w);
 void EngramGather(const EngramGatherArgs& a, Work w);
 void EngramGate(const EngramGateArgs& a, Work w);
+void Tap(const TapArgs& a, Work w);
+void TransitionInput(const TransitionInputArgs& a, Work w);
+void DraftChoose(const DraftTokenArgs& a, Work w);
+void DraftMerge(const DraftTokenArgs& a, Work w);
 
 }  // namespace deepinfer::ref

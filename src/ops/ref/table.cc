@@ -28,6 +28,10 @@ const KernelTable& ReferenceKernels() {
       .down = ref::Down,
       .engram_gather = ref::EngramGather,
       .engram_gate = ref::EngramGate,
+      .tap = ref::Tap,
+      .transition_input = ref::TransitionInput,
+      .draft_choose = ref::DraftChoose,
+      .draft_merge = ref::DraftMerge,
   };
   return kTable;
 }

@@ -1,0 +1,147 @@
+// The policy against simulated machines: what a step costs and which drafts are right is known.
+#include "engine/depth_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kBlock = 5;
+
+float Logit(double p) { return static_cast<float>(std::log(p / (1 - p))); }
+
+// One sequence for `steps` steps. Every draft is right with the chance `right`, which the
+// confidence head states as `stated`; a row more costs `per_row` of a step of one row, a draft
+// `per_draft`.
+struct Machine {
+  double right, stated, per_row, per_draft;
+  double StepSeconds(int64_t rows) const { return 1 + per_row * static_cast<double>(rows - 1); }
+};
+
+struct Outcome {
+  double tokens = 0, seconds = 0;
+  int64_t drafts = 0;
+  std::vector<int64_t> depths = std::vector<int64_t>(kBlock + 1);
+  double rate() const { return tokens / seconds; }
+};
+
+Outcome Simulate(const Machine& m, int64_t steps, double guess_per_row = 0.4) {
+  std::mt19937 random(7);
+  std::bernoulli_distribution right(m.right);
+  DepthPolicy policy(
+      kBlock, [&](int64_t rows) { return 1 + guess_per_row * static_cast<double>(rows - 1); });
+  const std::vector<float> confidence(kBlock, Logit(m.stated));
+  Outcome out;
+  for (int64_t i = 0; i < steps; ++i) {
+    int64_t depth = 0;
+    const bool drafts = policy.Drafts();
+    if (drafts) policy.Choose(confidence, kBlock, {&depth, 1});
+    int64_t accepted = 0;
+    while (accepted < depth && right(random)) ++accepted;
+    const double step_s = m.StepSeconds(1 + depth), draft_s = drafts ? m.per_draft : 0;
+    policy.Verified(confidence, depth, accepted);
+    policy.Stepped(1, 1 + depth, step_s, draft_s);
+    out.tokens += static_cast<double>(1 + accepted);
+    out.seconds += step_s + draft_s;
+    out.drafts += drafts;
+    ++out.depths[static_cast<size_t>(depth)];
+  }
+  return out;
+}
+
+// Tokens per second at a fixed depth.
+double FixedRate(const Machine& m, int64_t depth) {
+  double tokens = 1;
+  for (int64_t i = 1; i <= depth; ++i) tokens += std::pow(m.right, static_cast<double>(i));
+  return tokens / (m.StepSeconds(1 + depth) + m.per_draft);
+}
+
+double BestFixedRate(const Machine& m) {
+  double best = 1;  // no drafts
+  for (int64_t depth = 1; depth <= kBlock; ++depth) best = std::max(best, FixedRate(m, depth));
+  return best;
+}
+
+TEST(DepthPolicy, ComesNearTheBestFixedDepthOnEveryMachine) {
+  for (double right : {0.02, 0.3, 0.6, 0.8, 0.95}) {
+    for (double per_row : {0.02, 0.2, 0.4, 0.7, 1.0}) {
+      for (double per_draft : {0.02, 0.1, 0.3}) {
+        const Machine m{right, right, per_row, per_draft};
+        const Outcome out = Simulate(m, 20000);
+        EXPECT_GT(out.rate(), 0.93 * BestFixedRate(m))
+            << "right " << right << " row " << per_row << " draft " << per_draft << " best "
+            << BestFixedRate(m);
+        EXPECT_GT(out.rate(), 0.99) << "slower than without drafts: right " << right << " row "
+                                    << per_row << " draft " << per_draft;
+      }
+    }
+  }
+}
+
+TEST(DepthPolicy, CorrectsAConfidenceHeadThatIsWrong) {
+  for (double stated : {0.1, 0.5, 0.97}) {
+    const Machine good{0.8, stated, 0.2, 0.05};
+    EXPECT_GT(Simulate(good, 20000).rate(), 0.93 * BestFixedRate(good)) << stated;
+    const Machine bad{0.05, stated, 0.4, 0.05};
+    EXPECT_GT(Simulate(bad, 20000).rate(), 0.985) << stated;
+  }
+}
+
+TEST(DepthPolicy, LearnsWhatRowsCost) {
+  const Machine cheap{0.9, 0.9, 0.05, 0.05};
+  EXPECT_GT(Simulate(cheap, 20000, 1.5).rate(), 0.93 * BestFixedRate(cheap))
+      << "believed expensive";
+  const Machine dear{0.6, 0.6, 1.2, 0.05};
+  EXPECT_GT(Simulate(dear, 20000, 0.05).rate(), 0.98) << "believed cheap";
+}
+
+TEST(DepthPolicy, PausesLongerAndLonger) {
+  const Outcome out = Simulate({0.02, 0.5, 0.5, 0.3}, 20000);
+  EXPECT_LT(out.drafts, 150);
+  EXPECT_GT(out.drafts, 16) << "it is tried again";
+}
+
+// Steps until the policy is done with measuring.
+void WarmUp(DepthPolicy* policy, int64_t n_seqs, double step_s) {
+  for (int i = 0; i < 8; ++i) policy->Stepped(n_seqs, n_seqs, step_s, 1e-3);
+}
+
+// What is chosen for a slot does not change with the confidence of later slots: a draft must not be
+// verified because of what was drafted behind it.
+TEST(DepthPolicy, LaterConfidenceDoesNotReachBack) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> any(-4, 6);
+  for (int round = 0; round < 2000; ++round) {
+    DepthPolicy policy(kBlock, [](int64_t rows) { return 1 + 0.3 * static_cast<double>(rows); });
+    WarmUp(&policy, 1, 1.0);
+    std::vector<float> confidence(kBlock);
+    for (float& c : confidence) c = any(random);
+    int64_t depth = 0;
+    policy.Choose(confidence, kBlock, {&depth, 1});
+    for (int64_t slot = 0; slot < kBlock; ++slot) {
+      std::vector<float> other = confidence;
+      for (size_t later = static_cast<size_t>(slot) + 1; later < other.size(); ++later)
+        other[later] = any(random);
+      int64_t changed = 0;
+      policy.Choose(other, kBlock, {&changed, 1});
+      EXPECT_EQ(changed > slot, depth > slot) << "slot " << slot;
+    }
+  }
+}
+
+TEST(DepthPolicy, SeveralSequencesShareTheRows) {
+  DepthPolicy policy(kBlock, [](int64_t rows) { return static_cast<double>(4 + rows); });
+  WarmUp(&policy, 2, 6.0);
+  std::vector<float> confidence(2 * kBlock, Logit(0.999));
+  std::fill(confidence.begin() + kBlock, confidence.end(), Logit(0.01));
+  std::vector<int64_t> depths(2);
+  policy.Choose(confidence, kBlock, depths);
+  EXPECT_EQ(depths[0], kBlock);
+  EXPECT_EQ(depths[1], 0);
+}
+
+}  // namespace
+}  // namespace deepinfer

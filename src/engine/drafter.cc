@@ -1,0 +1,64 @@
+#include "engine/drafter.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace deepinfer {
+
+Drafter::Drafter(const ForwardContext& model, int64_t max_seqs, int threads)
+    : inputs_(max_seqs * model.config.dspark_block_size, max_seqs, 0, 0),
+      model_(model),
+      block_(model.config.dspark_block_size),
+      max_seqs_(max_seqs),
+      threads_(threads),
+      temperature_(static_cast<size_t>(max_seqs)),
+      seed_(static_cast<size_t>(max_seqs)),
+      sample_(static_cast<size_t>(max_seqs)),
+      stream_(static_cast<size_t>(max_seqs)),
+      previous_(static_cast<size_t>(max_seqs)),
+      tokens_(static_cast<size_t>(max_seqs * block_)) {
+  rows_.reserve(static_cast<size_t>(max_seqs));
+  model_.inputs = inputs_.inputs();
+  BuildBucket(max_seqs, nullptr, &plan_bytes_);
+}
+
+Drafter::Bucket Drafter::BuildBucket(int64_t seqs, std::byte* base, int64_t* bytes) {
+  const DraftInputs inputs{
+      .sampling = {temperature_.data(), seed_.data(), sample_.data(), stream_.data()},
+      .previous = previous_.data(),
+      .tokens = tokens_.data()};
+  PlanBuilder builder(seqs * block_, threads_, base);
+  const DraftOutput output = BuildDraft(model_, inputs, builder);
+  if (bytes != nullptr) *bytes = builder.memory().peak_bytes();
+  return {builder.Take(), output};
+}
+
+void Drafter::Build(std::byte* base) {
+  for (int64_t n = 1; n < max_seqs_; n *= 2) buckets_.push_back(BuildBucket(n, base, nullptr));
+  buckets_.push_back(BuildBucket(max_seqs_, base, nullptr));
+}
+
+Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs) {
+  DI_CHECK(!seqs.empty() && std::ssize(seqs) <= max_seqs_) << seqs.size() << " sequences";
+  rows_.clear();
+  for (size_t s = 0; s < seqs.size(); ++s) {
+    rows_.push_back({seqs[s].slot, seqs[s].anchor});
+    previous_[s] = seqs[s].anchor;
+    temperature_[s] = seqs[s].temperature;
+    seed_[s] = seqs[s].seed;
+    sample_[s] = seqs[s].sample;
+    stream_[s] = static_cast<uint32_t>(seqs[s].stream);
+  }
+  model_.kv.FillDraft(rows_, block_, model_.config.dspark_noise_token_id, inputs_.inputs());
+  const int64_t n_rows = std::ssize(seqs) * block_;
+  const auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
+                                   [&](const Bucket& b) { return b.plan.rows >= n_rows; });
+  RunPlan(team, bucket->plan);
+  const auto rows = static_cast<size_t>(n_rows);
+  return {{tokens_.data(), rows},
+          {bucket->output.logits, rows * static_cast<size_t>(model_.config.vocab_size)},
+          {bucket->output.confidence, rows}};
+}
+
+}  // namespace deepinfer

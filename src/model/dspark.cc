@@ -1,0 +1,102 @@
+// Draft stages (spec 05): what the backbone leaves for them, and the draft of a block.
+#include <algorithm>
+
+#include "model/parts.h"
+
+namespace deepinfer {
+
+void AddTap(const StepContext& s, int layer, float* features) {
+  const std::vector<int>& targets = s.c.dspark_target_layer_ids;
+  const auto target = std::find(targets.begin(), targets.end(), layer);
+  if (target == targets.end()) return;
+  s.b.Add("draft.tap", s.k.tap,
+          TapArgs{.n_rows = s.n_rows(),
+                  .streams = s.streams,
+                  .y = features + (target - targets.begin()) * s.c.hidden_size,
+                  .y_stride = s.c.draft_features(),
+                  .n_streams = static_cast<int32_t>(s.c.hc_mult),
+                  .hidden = static_cast<int32_t>(s.c.hidden_size),
+                  .round = s.num.bf16});
+}
+
+// One main_x per position, and from it the position's window row in every stage.
+void AddDraftRows(const StepContext& s, const float* features) {
+  const DraftWeights& w = s.m.weights.draft;
+  const int64_t hidden = s.c.hidden_size;
+  const auto mark = s.b.memory().Save();
+  float* x = s.b.Temp<float>("draft.main_x", s.rows() * hidden);
+  s.Linear("draft.main_proj", s.Quantised("draft.quant_taps", features, s.c.draft_features()),
+           w.main_proj, x);
+  s.RmsNorm("draft.main_norm", x, w.main_norm, x, hidden);
+  const float* xq = s.Quantised("draft.quant_main", x, hidden);
+  for (int64_t m = 0; m < s.c.num_nextn_predict_layers; ++m) {
+    AddWindowRows(s, static_cast<int>(s.c.num_hidden_layers + m), s.plain, xq);
+  }
+  s.b.memory().Restore(mark);
+}
+
+namespace {
+
+// Token by token: the transition from the one before biases the logits of the next (spec 05 section
+// 4.1). both [rows, hidden + rank] holds the input of the confidence head afterwards.
+void AddTransitions(const StepContext& s, const DraftInputs& d, const float* x, float* logits,
+                    float* both) {
+  const DraftWeights& w = s.m.weights.draft;
+  const int64_t block = s.c.dspark_block_size, n_seqs = s.rows() / block;
+  const int64_t hidden = s.c.hidden_size, cols = hidden + s.c.dspark_markov_rank;
+  float* bias = s.b.Temp<float>("draft.transition", n_seqs * s.c.vocab_size);
+  auto* candidates = s.b.Temp<DraftCandidate>("draft.candidates", n_seqs * s.b.threads());
+  for (int32_t slot = 0; slot < block; ++slot) {
+    s.b.Add("draft.transition_input", s.k.transition_input,
+            TransitionInputArgs{.n_seqs = &s.in->n_seqs,
+                                .x = x,
+                                .previous = d.previous,
+                                .embed = w.markov_embed,
+                                .y = both,
+                                .block = static_cast<int32_t>(block),
+                                .slot = slot,
+                                .hidden = static_cast<int32_t>(hidden)});
+    s.Linear("draft.markov_head", both + slot * cols + hidden, w.markov_head, bias,
+             {.n_rows = &s.in->n_seqs, .x_cols = block * cols, .exact = true});
+    const DraftTokenArgs token{.n_seqs = &s.in->n_seqs,
+                               .logits = logits,
+                               .bias = bias,
+                               .positions = s.in->positions,
+                               .sampling = d.sampling,
+                               .candidates = candidates,
+                               .previous = d.previous,
+                               .tokens = d.tokens,
+                               .block = static_cast<int32_t>(block),
+                               .slot = slot,
+                               .vocab = static_cast<int32_t>(s.c.vocab_size)};
+    s.b.Add("draft.choose", s.k.draft_choose, token);
+    s.b.Add("draft.merge", s.k.draft_merge, token);
+  }
+}
+
+}  // namespace
+
+DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilder& b) {
+  StepContext s{.m = m, .c = m.config, .num = m.numerics, .k = m.kernels, .in = m.inputs, .b = b};
+  const int64_t hidden = s.c.hidden_size, rows = s.rows();
+  AddStart(s);
+  for (int64_t l = s.c.num_hidden_layers; l < s.c.num_layers_and_stages(); ++l) {
+    b.SetLayer(static_cast<int>(l));
+    AddBlock(s, static_cast<int>(l));
+  }
+  b.SetLayer(-1);
+  float* x = b.Temp<float>("draft.x", rows * hidden);
+  float* normed = b.Temp<float>("draft.normed", rows * hidden);
+  float* logits = b.Temp<float>("draft.logits", rows * s.c.vocab_size);
+  const int64_t cols = hidden + s.c.dspark_markov_rank;
+  float* both = b.Temp<float>("draft.confidence_input", rows * cols);
+  float* confidence = b.Temp<float>("draft.confidence", rows);
+  AddFinalCollapse(s, x);
+  s.RmsNorm("draft.norm", x, m.weights.draft.norm, normed, hidden);
+  s.Linear("draft.head", normed, m.weights.head, logits, {.exact = true});
+  AddTransitions(s, d, x, logits, both);
+  s.Linear("draft.confidence", both, m.weights.draft.confidence, confidence, {.exact = true});
+  return {logits, confidence};
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,88 @@
+// Taps, transition inputs and draft tokens.
+#include <algorithm>
+#include <limits>
+
+#include "ops/ref/reference.h"
+#include "sampler/philox.h"
+
+namespace deepinfer::ref {
+
+void Tap(const TapArgs& a, Work w) {
+  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
+  for (int64_t i = part.begin; i < part.end; ++i) {
+    const int64_t r = i / a.hidden, d = i % a.hidden;
+    const float* h = a.streams + r * a.n_streams * a.hidden + d;
+    float sum = 0;
+    for (int64_t s = 0; s < a.n_streams; ++s) sum += h[s * a.hidden];
+    a.y[r * a.y_stride + d] = RoundIf(a.round, sum / static_cast<float>(a.n_streams));
+  }
+}
+
+void TransitionInput(const TransitionInputArgs& a, Work w) {
+  const Span part = SplitWork(*a.n_seqs, 1, w);
+  for (int64_t s = part.begin; s < part.end; ++s) {
+    const int64_t row = s * a.block + a.slot;
+    float* y = a.y + row * (a.hidden + a.embed.cols);
+    std::copy_n(a.x + row * a.hidden, a.hidden, y);
+    DecodeWeightRow(a.embed, a.previous[s], WeightDecode::kAsStored, y + a.hidden);
+  }
+}
+
+namespace {
+
+// Gumbel noise of ascending token ids; four share one call of the generator.
+class Noise {
+ public:
+  Noise(const DrawKey& key, Stream stream) : key_(key), stream_(stream) {}
+  double Of(int64_t id) {
+    if (id / 4 != block_) {
+      block_ = id / 4;
+      words_ = RandomWords(key_, stream_, static_cast<uint32_t>(block_));
+    }
+    return GumbelFromWord(words_[static_cast<size_t>(id % 4)]);
+  }
+
+ private:
+  DrawKey key_;
+  Stream stream_;
+  int64_t block_ = -1;
+  std::array<uint32_t, 4> words_{};
+};
+
+DraftCandidate Choose(const DraftTokenArgs& a, int64_t s, Span ids) {
+  const int64_t row = s * a.block + a.slot;
+  float* logits = a.logits + row * a.vocab;
+  const DraftSampling& d = a.sampling;
+  const float temperature = d.temperature[s];
+  Noise noise({d.seed[s], d.sample[s], static_cast<uint32_t>(a.positions[row] + 1)},
+              static_cast<Stream>(d.stream[s]));
+  DraftCandidate best = {-std::numeric_limits<double>::infinity(), -1};
+  for (int64_t t = ids.begin; t < ids.end; ++t) {
+    logits[t] += a.bias[s * a.vocab + t];
+    const double value =
+        temperature == 0 ? double{logits[t]} : double{logits[t] / temperature} + noise.Of(t);
+    if (value > best.value) best = {value, static_cast<int32_t>(t)};
+  }
+  return best;
+}
+
+}  // namespace
+
+void DraftChoose(const DraftTokenArgs& a, Work w) {
+  const Span part = SplitWork(a.vocab, 64, w);
+  for (int64_t s = 0; s < *a.n_seqs; ++s) a.candidates[s * w.n + w.tid] = Choose(a, s, part);
+}
+
+void DraftMerge(const DraftTokenArgs& a, Work w) {
+  if (w.tid != 0) return;
+  for (int64_t s = 0; s < *a.n_seqs; ++s) {
+    DraftCandidate best = a.candidates[s * w.n];
+    for (int64_t t = 1; t < w.n; ++t) {  // ascending ids: the first of equals stays
+      const DraftCandidate& other = a.candidates[s * w.n + t];
+      if (other.value > best.value) best = other;
+    }
+    a.previous[s] = a.tokens[s * a.block + a.slot] = std::max(best.id, 0);
+  }
+}
+
+}  // namespace deepinfer::ref

@@ -1,0 +1,285 @@
+// Drafts change nothing: answers with drafts are those without, for every depth and every sampling
+// option, and after a rejection the state is that of a fresh computation of the accepted tokens.
+//
+// The seed of the random requests is gtest's: --gtest_shuffle --gtest_repeat=N gives N different
+// rounds.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "engine/engine.h"
+#include "engine/executor.h"
+
+namespace deepinfer {
+namespace {
+
+const std::string kData = std::string(DI_SOURCE_DIR) + "/build/testdata";
+
+using Tokens = std::vector<TokenId>;
+
+EngineOptions Options(const std::string& checkpoint) {
+  EngineOptions o;
+  o.model = kData + "/checkpoints/" + checkpoint;
+  o.max_model_len = 192;
+  o.max_num_batched_tokens = 48;
+  o.max_num_seqs = 4;
+  o.threads = 1;
+  o.draft_depth = "fixed";
+  return o;
+}
+
+// ---- the state after a rejection ----
+
+// Everything that a sequence's caches can influence: the logits of its next tokens and what is
+// drafted behind them.
+std::vector<uint32_t> Continue(Executor& e, SeqSlot slot, const Tokens& tokens, int64_t n) {
+  std::vector<uint32_t> bits;
+  const auto keep = [&](std::span<const float> values) {
+    for (float v : values) bits.push_back(std::bit_cast<uint32_t>(v));
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t length = e.kv().length(slot);
+    const DraftSeq draft{slot, tokens[static_cast<size_t>(length)], 0, 0, 0, Stream::kDraft};
+    keep(e.Draft({&draft, 1}).logits);
+    const SeqRows rows{slot, std::span(tokens).first(static_cast<size_t>(length) + 1), length, 1};
+    keep(e.Step({&rows, 1}));
+    e.kv().SetLength(slot, length + 1);
+  }
+  return bits;
+}
+
+class Rollback : public testing::TestWithParam<const char*> {};
+
+// At every length (window wrap, open and closed groups, page borders) a verification of six rows,
+// the last of which are wrong, is taken back to each number of accepted drafts.
+TEST_P(Rollback, LeavesTheStateOfAFreshComputation) {
+  Executor executor({.engine = Options(GetParam()), .all_logits = false, .progress = {}});
+  const int64_t block = executor.draft_tokens();
+  ASSERT_GT(block, 0);
+  const auto vocab = static_cast<uint32_t>(executor.config().vocab_size);
+  std::mt19937 random(21);
+  Tokens text(150);
+  for (TokenId& t : text) t = static_cast<TokenId>(random() % vocab);
+  const auto open = [&](int64_t computed) {
+    const SeqSlot slot = executor.kv().Open();
+    EXPECT_TRUE(executor.kv().Reserve(slot, std::ssize(text)));
+    for (int64_t first = 0; first < computed; first += 48) {
+      const int64_t end = std::min(first + 48, computed);
+      const SeqRows rows{slot, std::span(text).first(static_cast<size_t>(end)), first, 1};
+      executor.Step({&rows, 1});
+      executor.kv().SetLength(slot, end);
+    }
+    return slot;
+  };
+  for (int64_t length = 1; length<140; length += length> 70 && length < 120 ? 7 : 1) {
+    const int64_t accepted = length % (block + 1);
+    const SeqSlot slot = open(length);
+    Tokens rows_text(text.begin(), text.begin() + length + 1 + accepted);
+    for (int64_t i = accepted; i < block; ++i)
+      rows_text.push_back(static_cast<TokenId>(random() % vocab));
+    const DraftSeq draft{slot, text[static_cast<size_t>(length)], 0, 0, 0, Stream::kDraft};
+    executor.Draft({&draft, 1});
+    const SeqRows rows{slot, rows_text, length, block + 1};
+    executor.Step({&rows, 1});
+    executor.kv().SetLength(slot, length + 1 + block);
+    executor.kv().SetLength(slot, length + 1 + accepted);
+    const SeqSlot fresh = open(length + 1 + accepted);
+    executor.PoisonTemporaries();
+    EXPECT_EQ(Continue(executor, slot, text, 3), Continue(executor, fresh, text, 3))
+        << "length " << length << ", accepted " << accepted;
+    executor.kv().Close(slot);
+    executor.kv().Close(fresh);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Rollback, testing::Values("tiny", "tiny-odd"),
+                         [](const auto& c) { return c.index == 0 ? "tiny" : "tiny_odd"; });
+
+// ---- answers ----
+
+Request RandomRequest(std::mt19937& random, int64_t vocab_size) {
+  const auto one_in = [&](uint32_t n) { return random() % n == 0; };
+  const auto id = [&] {
+    return static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+  };
+  Request r;
+  for (size_t n = 1 + random() % (one_in(4) ? 90 : 12); r.prompt.size() < n;)
+    r.prompt.push_back(id());
+  r.max_tokens = 1 + static_cast<int64_t>(random() % 24);
+  r.seed = random();
+  SamplingParams& s = r.sampling;
+  constexpr float kTemperatures[] = {0, 0, 0.2f, 0.7f, 1, 1.9f};
+  s.temperature = kTemperatures[random() % std::size(kTemperatures)];
+  if (one_in(3)) s.top_k = 1 + static_cast<int>(random() % 20);
+  if (one_in(3)) s.top_p = 0.3f + 0.1f * static_cast<float>(random() % 7);
+  if (one_in(4)) s.min_p = 0.02f * static_cast<float>(random() % 10);
+  if (one_in(4)) s.repetition_penalty = 0.8f + 0.1f * static_cast<float>(random() % 6);
+  if (one_in(4)) s.frequency_penalty = -1 + 0.5f * static_cast<float>(random() % 5);
+  if (one_in(4)) s.presence_penalty = -1 + 0.5f * static_cast<float>(random() % 5);
+  if (one_in(4)) s.logit_bias = {{id(), 6.0f}, {id(), -20.0f}};
+  if (one_in(4)) s.min_tokens = static_cast<int>(random() % 12);
+  if (one_in(3)) s.stop_ids = {id(), id(), id()};
+  if (one_in(5)) r.stop = {std::string(1, static_cast<char>('a' + random() % 26))};
+  if (one_in(3)) r.logprobs = static_cast<int>(random() % 4);
+  r.ignore_eos = one_in(2);
+  s.sample = static_cast<uint32_t>(random() % 3);
+  return r;
+}
+
+std::vector<SequenceResult> Answers(Executor& executor, const std::vector<Request>& requests) {
+  Engine engine(&executor);
+  std::map<RequestId, SequenceResult> results;
+  for (const Request& r : requests) engine.Submit(r);
+  while (!engine.idle()) {
+    for (const Delta& delta : engine.Step()) results[delta.id].Append(delta);
+  }
+  std::vector<SequenceResult> ordered;
+  for (auto& [id, result] : results) ordered.push_back(std::move(result));
+  return ordered;
+}
+
+void ExpectSame(const SequenceResult& a, const SequenceResult& b, const std::string& what) {
+  EXPECT_EQ(a.token_ids, b.token_ids) << what;
+  EXPECT_EQ(a.text, b.text) << what;
+  EXPECT_EQ(a.finish, b.finish) << what;
+  ASSERT_EQ(a.logprobs.size(), b.logprobs.size()) << what;
+  for (size_t i = 0; i < a.logprobs.size(); ++i) {
+    EXPECT_EQ(a.logprobs[i].id, b.logprobs[i].id) << what << ", token " << i;
+    EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob) << what << ", token " << i;
+    EXPECT_EQ(a.logprobs[i].top, b.logprobs[i].top) << what << ", token " << i;
+  }
+}
+
+TEST(Exact, AnswersAreThoseWithoutDrafts) {
+#ifdef DI_SANITIZED
+  constexpr int kRounds = 6;
+#else
+  constexpr int kRounds = 60;
+#endif
+  EngineOptions options = Options("tiny");
+  options.speculative = "off";
+  Executor plain({.engine = options, .all_logits = false, .progress = {}});
+  EXPECT_EQ(plain.draft_tokens(), 0);
+  options.speculative = "exact";
+  std::vector<std::unique_ptr<Executor>> drafting;
+  for (int64_t depth : {1, 2, 3, 4, 5}) {
+    options.num_speculative_tokens = depth;
+    drafting.push_back(std::make_unique<Executor>(
+        ExecutorOptions{.engine = options, .all_logits = false, .progress = {}}));
+  }
+  options.draft_depth = "auto";
+  drafting.push_back(std::make_unique<Executor>(
+      ExecutorOptions{.engine = options, .all_logits = false, .progress = {}}));
+
+  const auto seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed());
+  std::mt19937 random(seed);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<Request> requests;
+    for (size_t n = 1 + random() % 4; requests.size() < n;)
+      requests.push_back(RandomRequest(random, plain.config().vocab_size));
+    const std::vector<SequenceResult> expected = Answers(plain, requests);
+    const std::vector<SequenceResult> found =
+        Answers(*drafting[static_cast<size_t>(round) % drafting.size()], requests);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ExpectSame(found[i], expected[i],
+                 "seed " + std::to_string(seed) + ", round " + std::to_string(round) +
+                     ", request " + std::to_string(i));
+    }
+  }
+}
+
+// The drafts of the demo model are worth something, and both modes accept about the same.
+TEST(Exact, AcceptsAboutAsManyDraftsAsRejection) {
+  double accepted[2] = {};
+  for (int mode = 0; mode < 2; ++mode) {
+    EngineOptions options = Options("tiny");
+    options.model = DI_SOURCE_DIR "/models/demo";
+    options.speculative = mode == 0 ? "exact" : "rejection";
+    Executor executor({.engine = options, .all_logits = false, .progress = {}});
+    Engine engine(&executor);
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      Request r;
+      r.prompt = executor.tokenizer().Encode("<｜begin▁of▁sentence｜>And it came to pass");
+      r.max_tokens = 100;
+      r.ignore_eos = true;
+      r.seed = seed;
+      r.sampling.temperature = 0.7f;
+      engine.Submit(r);
+    }
+    while (!engine.idle()) engine.Step();
+    accepted[mode] = engine.stats().tokens_per_verification();
+  }
+  EXPECT_GT(accepted[0], 1.5);
+  EXPECT_GT(accepted[0], 0.85 * accepted[1]) << "400 tokens each: a coarse bound";
+}
+
+TEST(Rejection, GreedyAnswersAreThoseWithoutDrafts) {
+  EngineOptions options = Options("tiny");
+  options.speculative = "off";
+  Executor plain({.engine = options, .all_logits = false, .progress = {}});
+  options.speculative = "rejection";
+  Executor drafting({.engine = options, .all_logits = false, .progress = {}});
+  std::mt19937 random(5);
+  for (int round = 0; round < 10; ++round) {
+    Request request = RandomRequest(random, plain.config().vocab_size);
+    request.sampling.temperature = 0;
+    ExpectSame(Answers(drafting, {request})[0], Answers(plain, {request})[0],
+               "round " + std::to_string(round));
+  }
+}
+
+// Draws of the first two tokens of one prompt, by sequences that differ in their seed, with and
+// without drafts: counts of the most frequent pairs agree.
+TEST(Rejection, SampledAnswersAreDistributedAsWithoutDrafts) {
+#ifdef DI_SANITIZED
+  constexpr uint64_t kDraws = 200;
+#else
+  constexpr uint64_t kDraws = 3000;
+#endif
+  std::map<Tokens, double> counts[2];
+  for (int mode = 0; mode < 2; ++mode) {
+    EngineOptions options = Options("tiny");
+    options.max_num_seqs = 16;
+    options.max_num_batched_tokens = 128;
+    options.speculative = mode == 0 ? "off" : "rejection";
+    Executor executor({.engine = options, .all_logits = false, .progress = {}});
+    Engine engine(&executor);
+    std::map<RequestId, Tokens> answers;
+    for (uint64_t seed = 0; seed < kDraws; ++seed) {
+      Request r;
+      r.prompt = {7, 300, 41};
+      r.max_tokens = 3;
+      r.ignore_eos = true;
+      r.seed = seed + 1000000 * static_cast<uint64_t>(mode);
+      r.sampling.temperature = 0.7f;
+      r.sampling.top_p = 0.9f;
+      engine.Submit(r);
+    }
+    while (!engine.idle()) {
+      for (const Delta& d : engine.Step()) {
+        Tokens& answer = answers[d.id];
+        answer.insert(answer.end(), d.token_ids.begin(), d.token_ids.end());
+      }
+    }
+    for (const auto& [id, answer] : answers) ++counts[mode][{answer[1], answer[2]}];
+  }
+  // Two-sample chi-square over pairs seen at least 20 times together.
+  double chi_square = 0, degrees = 0;
+  for (const auto& [pair, n] : counts[0]) {
+    const double a = n, b = counts[1][pair];
+    if (a + b < 20) continue;
+    chi_square += (a - b) * (a - b) / (a + b);
+    ++degrees;
+  }
+  EXPECT_GT(degrees, 3);
+  // Far above the mean in units of the standard deviation: about the 1e-5 quantile.
+  EXPECT_LT(chi_square, degrees + 4.5 * std::sqrt(2 * degrees) + 6) << degrees << " pairs";
+}
+
+}  // namespace
+}  // namespace deepinfer

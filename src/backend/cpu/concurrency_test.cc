@@ -65,7 +65,7 @@ struct Step {
     attended.resize(q.size());
     cache.resize(static_cast<size_t>(RowBytes(RowFormat::kFp4Block16, kHeads * kDim) * kRows));
     scratch_floats =
-        std::max(AttentionScratchFloats(kDim), IndexSelectScratchBytes(kDim, 20, 0) / 4);
+        std::max(AttentionScratchFloats(kDim), IndexSelectScratchBytes(kHeads, kDim, 20, 0) / 4);
     scratch_floats = (scratch_floats + 15) / 16 * 16;
     scratch.resize(static_cast<size_t>(scratch_floats * kThreads) + 16);
   }

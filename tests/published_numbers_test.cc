@@ -227,7 +227,7 @@ TEST_P(PublishedNumbers, IndexScoreRounding) {
     const Floats weights = {0.828125f, 1.203125f, -0.41015625f, 0.05493164f};
     const int32_t n = 1, position = 1, seq = 0, page = 0;
     int32_t selected = -1, n_selected = -1, unused = 0;
-    Bytes scratch(static_cast<size_t>(IndexSelectScratchBytes(32, 1, 0)) + 64);
+    Bytes scratch(static_cast<size_t>(IndexSelectScratchBytes(4, 32, 1, 0)) + 64);
     IndexSelectArgs a{};
     a.n_rows = &n;
     a.q = q.data();

@@ -252,7 +252,7 @@ TEST_F(DemoEngineTest, DeltasNeverSplitACharacter) {
   while (!engine_.idle()) {
     for (const Delta& delta : engine_.Step()) {
       EXPECT_EQ(delta.id, id);
-      EXPECT_EQ(delta.token_ids.size(), 1u);
+      EXPECT_GE(delta.token_ids.size(), 1u);
       EXPECT_NO_THROW(json(delta.text).dump());  // throws for text that is not UTF-8
       result.Append(delta);
     }

@@ -21,13 +21,16 @@ static void Activate(const GateUpArgs& a, const float* gate, const float* up, fl
   memcpy(act, block, sizeof block);
 }
 
-// Columns [c, c + 32) of the activations of the pairs from `begin` on, whose rows are x.
-static void GateUpBlock(const GateUpArgs& a, const ExpertWeights& expert, const Inputs& x,
-                        int64_t begin, int64_t c) {
+// Columns [c, c + 32) of the activations of the pairs from `begin` on, whose rows are x. Columns
+// next_c of `next` follow.
+static void GateUpBlock(const GateUpArgs& a, const ExpertWeights& expert, Inputs x, int64_t begin,
+                        int64_t c, const ExpertWeights& next, int64_t next_c) {
   alignas(64) float gate[kBlockRows * kActColumns];
   alignas(64) float up[kBlockRows * kActColumns];
   for (int j = 0; j < kActColumns; j += kPanel) {
+    ComesNext(&x, expert.w3, c + j);
     DotPanel(expert.w1, a.decode, c + j, kPanel, x, 0, gate + j, kActColumns);
+    ComesNext(&x, next.w1, next_c);
     DotPanel(expert.w3, a.decode, c + j, kPanel, x, 0, up + j, kActColumns);
   }
   for (int64_t m = 0; m < x.n; ++m) {
@@ -35,6 +38,12 @@ static void GateUpBlock(const GateUpArgs& a, const ExpertWeights& expert, const 
     float* act = a.act + (begin + m) * a.inter + c;
     Activate(a, gate + m * kActColumns, up + m * kActColumns, weight, act);
   }
+}
+
+// The expert after the i-th active one: the same if it is not finished, or the last.
+static inline const ExpertWeights& NextExpert(const ExpertPairs& pairs,
+                                              const ExpertWeights* experts, int64_t i, bool more) {
+  return experts[pairs.active[more || i + 1 == *pairs.n_active ? i : i + 1]];
 }
 
 static void GateUpPanels(const GateUpArgs& a, Work work) {
@@ -48,8 +57,11 @@ static void GateUpPanels(const GateUpArgs& a, Work work) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.x + int64_t{a.pairs.rows[p + m]} * a.hidden;
       const Inputs inputs = Prepare(expert.w1, 0, x, n, a.scratch + work.tid * a.scratch_stride);
+      const ExpertWeights& next = NextExpert(a.pairs, a.experts, i, p + kBlockRows < end);
       for (int64_t c = columns.begin; c < columns.end; c += kActColumns) {
-        GateUpBlock(a, expert, inputs, p, c);
+        const bool last = c + kActColumns >= columns.end;
+        GateUpBlock(a, expert, inputs, p, c, last ? next : expert,
+                    last ? columns.begin : c + kActColumns);
       }
     }
   }
@@ -80,8 +92,11 @@ static void DownPanels(const DownArgs& a, Work work) {
     for (int64_t p = a.pairs.begin[i]; p < end; p += kBlockRows) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.act + (p + m) * a.inter;
-      const Inputs inputs = Prepare(w2, 0, x, n, a.scratch + work.tid * a.scratch_stride);
+      Inputs inputs = Prepare(w2, 0, x, n, a.scratch + work.tid * a.scratch_stride);
+      const WeightView& next = NextExpert(a.pairs, a.experts, i, p + kBlockRows < end).w2;
       for (int64_t o = columns.begin; o < columns.end; o += kPanel) {
+        const bool last = o + kPanel >= columns.end;
+        ComesNext(&inputs, last ? next : w2, last ? columns.begin : o + kPanel);
         DownPanel(a, w2, inputs, p, o, Smaller(kPanel, columns.end - o));
       }
     }

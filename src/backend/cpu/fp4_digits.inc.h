@@ -103,6 +103,9 @@ static void SplitGroup(const float* x, int64_t cols, DigitGroup* group) {
   }
 }
 
+// Says which panel comes after the one that is multiplied next; not used here.
+static inline void ComesNext(Inputs*, const WeightView&, int64_t) {}
+
 // Rows of w.cols floats. scratch: ExpertScratchFloats(w.cols).
 static Inputs Prepare(const WeightView& w, int64_t, const float* const* x, int64_t n,
                       float* scratch) {

@@ -22,8 +22,9 @@ static void LinearPanels(const LinearArgs& a, Work work) {
       const int64_t group = o / group_out;
       end = Smaller(part.end, (group + 1) * group_out);
       for (int64_t m = 0; m < n_x; ++m) x[m] = a.x + (r + m) * a.x_stride + group * a.w.cols;
-      const Inputs inputs = Prepare(a.w, a.piece, x, n_x, scratch);
+      Inputs inputs = Prepare(a.w, a.piece, x, n_x, scratch);
       for (int64_t p = o; p < end; p += kPanel) {
+        ComesNext(&inputs, a.w, p + kPanel < part.end ? p + kPanel : part.begin);
         LinearPanel(a, p, Smaller(kPanel, end - p), inputs, a.y + r * a.y_stride);
       }
     }

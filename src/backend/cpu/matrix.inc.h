@@ -36,6 +36,9 @@ static inline Inputs Prepare(const WeightView&, int64_t, const float* const* x, 
   return {x, n};
 }
 
+// Says which panel comes after the one that is multiplied next; not used here.
+static inline void ComesNext(Inputs*, const WeightView&, int64_t) {}
+
 // Outputs that a thread takes at a time: whole cache lines of y where there are enough outputs for
 // every thread.
 static inline int64_t OutputUnit(int64_t n_outputs, int n_threads) {

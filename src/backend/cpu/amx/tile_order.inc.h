@@ -60,6 +60,8 @@ struct Inputs {
   int64_t steps;  // tiles of 32 columns
   int64_t width;  // rows of a tile: 1, 2, 4, 8 or 16
   Order order;
+  const WeightView* next;  // the panel that follows, null: unknown
+  int64_t next_row;
 
   const uint16_t* Tile(int64_t block, int64_t step) const {
     return tiles + (block * steps + step) * kTileColumns * width;
@@ -114,5 +116,10 @@ static Inputs Prepare(const WeightView& w, int64_t piece, const float* const* x,
     }
   }
   ConfigureTiles(width);
-  return {tiles, n, (w.cols + kTileColumns - 1) / kTileColumns, width, order};
+  return {tiles, n, (w.cols + kTileColumns - 1) / kTileColumns, width, order, nullptr, 0};
+}
+
+// Says which panel comes after the one that is multiplied next.
+static inline void ComesNext(Inputs* x, const WeightView& w, int64_t row) {
+  x->next = &w, x->next_row = row;
 }

@@ -5,6 +5,8 @@
 // one accumulator over ascending columns, each output one over ascending rows, whatever the heads
 // beside it: so the cut over threads changes no bit. Bound: multiply-adds (2 * heads * rows *
 // head_dim a token).
+// Reached, 64 heads and 640 rows on one core: AVX-512 0.64 ms a row, 66 % of the FMA peak of the
+// same run; AVX2 1.23 ms. Before, eight heads shared a decoded block: 1.58 and 1.83 ms.
 
 // A tile of dot products: kHeadTile heads x kRowTile rows, one vector each, then as many lanes.
 constexpr int kRowTile = 4, kHeadTile = kLanes / kRowTile;

@@ -3,6 +3,9 @@
 //
 // Keys are transposed while they are decoded: a lane is a key, so a dot product is a plain sum over
 // ascending columns and no sum crosses lanes. Bound: multiply-adds (heads * dim a key and row).
+// Reached, 32 heads of 128, on one core: AVX-512 80 ns a key for one row (49 % of the FMA peak of
+// the same run), 57 where six rows share keys (68 %); AVX2 129 and 106. Storing decoded keys column
+// by column took 200 for any number of rows.
 
 // Keys and queries in the thread's scratch.
 struct IndexOperands {

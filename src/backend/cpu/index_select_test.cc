@@ -177,6 +177,7 @@ Floats ExactFp4(Random* random, int64_t n) {
 Case RandomCase(Random* random, int32_t n_rows, int32_t dim, int32_t n_keys) {
   Case c;
   c.dim = dim;
+  c.n_seqs = random->Int(1, 2);  // one: all rows may share their keys
   c.keys_per_seq = n_keys;
   c.heads = random->Int(1, 12);
   c.ratio = random->Int(1, 2);

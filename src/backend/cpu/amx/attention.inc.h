@@ -7,6 +7,13 @@
 // crosses lanes. The value sum wants rows in pairs, which two unpacks make. Every score has one
 // accumulator over ascending columns, every output one over ascending rows: neither the threads nor
 // the heads beside it change a bit.
+//
+// Reached, 64 heads and 640 rows on one core: 0.16 ms a row, 26 % of the tile rate of the same run.
+// Bound, with selected rows from far away: decoding (46 %, nearly all of it compressed rows: the
+// first place to look), value sum 18 %, scores 16 %, softmax 8 %, pairing 6 %. The sums (128 KiB)
+// pass through the tiles once a block, because each block may raise a maximum; heads without a new
+// maximum are not rescaled.
+
 constexpr int kMostHeadTiles = kAttentionHeads / 16;
 constexpr int kHalfBlock = 32;  // rows decoded at a time: 34 KiB stay in the first-level cache
 static_assert(kAttentionBlock == 2 * kHalfBlock, "a block is decoded in two halves");

@@ -6,6 +6,8 @@
 // one vector per 16 heads, heads ascending, and its lanes are added at the end, 16 keys at a time.
 // Bound: rounding every product to bf16 twice (24 instructions a key and row beside 8 cycles of
 // tile products), not the tiles.
+// Reached, 32 heads of 128, on one core: 31 ns a key for one row, most of it decoding; 14 where six
+// rows share keys, 0.60 Tflop/s, 62 % of the tile rate of that (slow) phase.
 
 constexpr int kKeyTile = 32;  // keys multiplied at a time: two tiles
 

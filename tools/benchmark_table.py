@@ -51,6 +51,8 @@ def measure(options):
         path.unlink(missing_ok=True)
         print(f"== {name}", flush=True)
         done = subprocess.run([*options.prefix.split(), *command, "--json", str(path)], check=False)
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        (FOLDER / "measured").write_text(json.dumps({"when": f"{datetime.date.today()}, commit {commit.strip()}"}))
         if done.returncode != 0:
             print(f"{name}: status {done.returncode}, left out", file=sys.stderr)
 
@@ -184,10 +186,10 @@ def limits_text():
 
 
 def machine_text():
-    cpu = next(line.split(": ")[1] for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name"))
+    cpu = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name"))
     features = [f for f in ("avx512_vnni", "amx_bf16") if f in open("/proc/cpuinfo", encoding="utf-8").read()]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    return f"{datetime.date.today()}, {cpu} ({', '.join(features)}), commit {commit}."
+    measured = json.loads((FOLDER / "measured").read_text()) if (FOLDER / "measured").exists() else {}
+    return f"{cpu} ({', '.join(features)}). Last part measured: {measured.get('when', 'none')}."
 
 
 def render():

@@ -12,6 +12,8 @@ void AddBench(CLI::App& app) {
   bench->require_subcommand(1);
   AddBenchKernels(*bench);
   AddBenchStep(*bench);
+  AddBenchLatency(*bench);
+  AddBenchThroughput(*bench);
 }
 
 }  // namespace deepinfer

@@ -8,6 +8,8 @@ class App;
 namespace deepinfer {
 
 void AddBenchKernels(CLI::App& bench);
+void AddBenchLatency(CLI::App& bench);
 void AddBenchStep(CLI::App& bench);
+void AddBenchThroughput(CLI::App& bench);
 
 }  // namespace deepinfer

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "checkpoint/model_dir.h"
 #include "cli/arguments.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -23,6 +24,10 @@ std::shared_ptr<BenchFlags> AddBenchFlags(CLI::App* command) {
                    "Random weights of released widths instead of --model: "
                    "layers=4,experts=64,vocab=129280,engram=16384,seed=1, all optional")
       ->expected(0, 1);
+  command
+      ->add_option("--routing", flags->engine->routing,
+                   "Who chooses experts: model, or uniform (a hash of token, position and layer)")
+      ->capture_default_str();
   command->add_option("--json", flags->json_file, "Write the results to this file too, as JSON");
   return flags;
 }
@@ -54,6 +59,34 @@ std::vector<int64_t> ParseCounts(const std::string& option, const std::string& t
     if (stop == end) return counts;
     next = stop + 1;
   }
+}
+
+std::vector<int64_t> LengthsThatFit(const BenchFlags& flags, const EngineOptions& options,
+                                    const std::string& option, const std::string& text,
+                                    int64_t more) {
+  const ModelConfig config =
+      options.synthetic
+          ? SyntheticConfig(*options.synthetic)
+          : ModelConfig::Load(ResolveModelDir(options.model, HubCacheDir()) + "/config.json");
+  const int64_t most =
+      options.max_model_len > 0 ? options.max_model_len : config.max_position_embeddings;
+  std::vector<int64_t> lengths;
+  for (const int64_t length : ParseCounts(option, text)) {
+    if (length + more <= most) {
+      lengths.push_back(length);
+    } else if (flags.command->count(option) > 0) {
+      throw Error(Code::kInvalid,
+                  fmt::format("{}: expected at most {} tokens, so that {} more fit the longest "
+                              "sequence of {}, found {}",
+                              option, most - more, more, most, length));
+    }
+  }
+  if (lengths.empty()) {
+    throw Error(Code::kInvalid, fmt::format("{}: expected lengths that fit the longest sequence of "
+                                            "{}, found {}",
+                                            option, most, text));
+  }
+  return lengths;
 }
 
 void WriteJson(const BenchFlags& flags, const nlohmann::ordered_json& object) {

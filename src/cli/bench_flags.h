@@ -33,6 +33,12 @@ EngineOptions BenchEngine(const BenchFlags& flags);
 // "1,2,16": positive integers. Throws Error naming `option`.
 std::vector<int64_t> ParseCounts(const std::string& option, const std::string& text);
 
+// The list of `option` as far as the model's longest sequence has room for it and `more` tokens.
+// Entries of the default list that are too long are left out; one that was asked for is an Error.
+std::vector<int64_t> LengthsThatFit(const BenchFlags& flags, const EngineOptions& options,
+                                    const std::string& option, const std::string& text,
+                                    int64_t more);
+
 // Writes the object to the file of --json, if there is one.
 void WriteJson(const BenchFlags& flags, const nlohmann::ordered_json& object);
 

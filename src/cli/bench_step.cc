@@ -11,8 +11,11 @@
 #include "cli/bench.h"
 #include "cli/bench_flags.h"
 #include "cli/output.h"
+#include "cli/profile_report.h"
 #include "cli/terminal.h"
 #include "config/synthetic.h"
+#include "model/forward.h"
+#include "model/step_bytes.h"
 #include "obs/census.h"
 
 namespace deepinfer {
@@ -24,6 +27,7 @@ struct StepFlags {
   std::shared_ptr<BenchFlags> bench;
   std::string rows = "1,2,6,16,64,512", contexts = "1000,100000";
   double seconds = 2;
+  ProfileFlags profile;
 };
 
 // Steps of one shape.
@@ -84,7 +88,7 @@ class StepRunner {
   SeqSlot slot_;
 };
 
-Cell Measure(Executor* executor, int64_t context, int64_t rows, double seconds) {
+Cell Measure(Executor* executor, int64_t context, int64_t rows, double seconds, Trace* trace) {
   Cell cell{.context = context, .rows = rows};
   StepRunner runner(executor, context, rows);
   runner.Run(-1);  // first touch of temporaries
@@ -100,6 +104,7 @@ Cell Measure(Executor* executor, int64_t context, int64_t rows, double seconds) 
   for (int64_t n = 0; n < std::min(cell.steps, kProfiledSteps); ++n) {
     runner.Run(n);
     cell.census.Add(profile);
+    trace->Add(profile);
   }
   executor->SetProfile(nullptr);
   return cell;
@@ -107,13 +112,12 @@ Cell Measure(Executor* executor, int64_t context, int64_t rows, double seconds) 
 
 // What the machine needs at least for a step: to read, or to compute.
 struct Bound {
-  double read_s, compute_s;
+  double seconds;
+  const char* name;
 
-  Bound(const Cell& c, const MachineLimits& l)
-      : read_s(c.bytes() / l.read_bytes_per_s),
-        compute_s(c.flops() / (l.tile_flops > 0 ? l.tile_flops : l.fma_flops)) {}
-  double seconds() const { return std::max(read_s, compute_s); }
-  const char* name() const { return read_s >= compute_s ? "read" : "compute"; }
+  Bound(const Cell& c, const MachineLimits& limits)
+      : seconds(BoundSeconds(c.bytes(), c.flops(), limits)),
+        name(BoundSeconds(c.bytes(), 0, limits) < seconds ? "compute" : "read") {}
 };
 
 ordered_json CellJson(const Cell& c, const MachineLimits& limits) {
@@ -125,9 +129,9 @@ ordered_json CellJson(const Cell& c, const MachineLimits& limits) {
           {"best_s", c.best_s},
           {"bytes", c.bytes()},
           {"flops", c.flops()},
-          {"bound", bound.name()},
-          {"bound_s", bound.seconds()},
-          {"share", bound.seconds() / c.median_s},
+          {"bound", bound.name},
+          {"bound_s", bound.seconds},
+          {"share", bound.seconds / c.median_s},
           {"attention_share", c.ShareOf("attn.sparse")},
           {"selection_share", c.ShareOf("indexer.")},
           {"experts_share", c.ShareOf("moe.")},
@@ -144,9 +148,9 @@ std::string CellLine(const Cell& c, const MachineLimits& limits) {
       "{:>8} {:>5} {:>10.3f} {:>10.3f} {:>10.1f} {:>7.2f} {:>7.3f} {:>8} {:>6.1f}% {:>6.1f}% "
       "{:>6.1f}% {:>6.1f}% {:>6.1f}%\n",
       c.context, c.rows, c.median_s * 1e3, c.best_s * 1e3, c.bytes() / 1e6,
-      c.bytes() / c.median_s / 1e9, c.flops() / c.median_s / 1e12, bound.name(),
-      100 * bound.seconds() / c.median_s, 100 * c.ShareOf("attn.sparse"),
-      100 * c.ShareOf("indexer."), 100 * c.ShareOf("moe."), 100 * c.WaitShare());
+      c.bytes() / c.median_s / 1e9, c.flops() / c.median_s / 1e12, bound.name,
+      100 * bound.seconds / c.median_s, 100 * c.ShareOf("attn.sparse"), 100 * c.ShareOf("indexer."),
+      100 * c.ShareOf("moe."), 100 * c.WaitShare());
 }
 
 std::string Kinds(const ModelConfig& config) {
@@ -184,10 +188,31 @@ std::string Ratios(const std::vector<Cell>& cells) {
   return text;
 }
 
+// What the whole model would do here if this machine held it: the bytes it must read, at the rate
+// and share measured with the cut.
+std::string Predictions(const std::vector<Cell>& cells, const MachineLimits& limits,
+                        const std::string& numerics) {
+  const ModelConfig whole = ModelConfig::Parse(kReleasedConfig, "released config");
+  std::string text;
+  for (const Cell& c : cells) {
+    if (c.rows > kMostVerified) continue;
+    const KvShape shape = MakeKvShape(whole, Numerics::Named(numerics), c.rows);
+    const double bytes = StepBytes(whole, shape, c.rows, c.context);
+    const double share = c.bytes() / limits.read_bytes_per_s / c.median_s;
+    text += fmt::format(
+        "predicted for all {} layers and {} experts in memory, {} rows at context "
+        "{}: {:.2f} GB, {:.0f} ms\n",
+        whole.num_hidden_layers, whole.n_routed_experts, c.rows, c.context, bytes / 1e9,
+        bytes / limits.read_bytes_per_s / share * 1e3);
+  }
+  return text;
+}
+
 void RunBenchStep(const StepFlags& flags) {
   const std::vector<int64_t> rows = ParseCounts("--rows", flags.rows);
-  const std::vector<int64_t> contexts = ParseCounts("--context", flags.contexts);
   EngineOptions options = BenchEngine(*flags.bench);
+  const std::vector<int64_t> contexts =
+      LengthsThatFit(*flags.bench, options, "--context", flags.contexts, std::ranges::max(rows));
   options.max_num_seqs = 1;
   options.max_num_batched_tokens = *std::ranges::max_element(rows);
   options.max_model_len = *std::ranges::max_element(contexts) + options.max_num_batched_tokens;
@@ -201,10 +226,11 @@ void RunBenchStep(const StepFlags& flags) {
   const MachineLimits limits = MeasureLimits(threads, isa);
 
   std::vector<Cell> cells;
+  Trace trace;
   for (const int64_t context : contexts) {
     for (const int64_t n : rows) {
       status.Show(fmt::format("context {}, {} rows", context, n));
-      cells.push_back(Measure(executor.get(), context, n, flags.seconds));
+      cells.push_back(Measure(executor.get(), context, n, flags.seconds, &trace));
     }
   }
   status.Clear();
@@ -222,7 +248,15 @@ void RunBenchStep(const StepFlags& flags) {
     list.push_back(CellJson(cell, limits));
   }
   out.Write("\n" + Ratios(cells));
+  if (options.synthetic) out.Write(Predictions(cells, limits, executor->options().numerics));
+  for (const Cell& cell : cells) {
+    if (!flags.profile.profile) break;
+    const std::string title = fmt::format("\n{} rows at context {}", cell.rows, cell.context);
+    out.Write(CensusReport(cell.census, title, config, limits));
+  }
   out.Flush();
+  if (!flags.profile.trace_file.empty())
+    WriteFile("--trace", flags.profile.trace_file, trace.Json());
   WriteJson(*flags.bench, {{"isa", isa},
                            {"threads", threads},
                            {"layers", config.num_hidden_layers},
@@ -248,6 +282,7 @@ void AddBenchStep(CLI::App& bench) {
   command->add_option("--seconds", flags->seconds, "Time for each pair of the two")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
+  AddProfileFlags(command, &flags->profile);
   command->callback([flags] { RunBenchStep(*flags); });
 }
 

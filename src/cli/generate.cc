@@ -12,6 +12,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/profile_report.h"
 #include "cli/sampling_flags.h"
 #include "cli/terminal.h"
 #include "cli/timing.h"
@@ -28,6 +29,7 @@ struct GenerateFlags {
   SamplingFlags sampling;
   std::optional<int> logprobs;
   bool ignore_eos = false, json = false;
+  ProfileFlags profile;
 };
 
 // Text that gets a begin-of-sentence token, or ids that are taken as they are.
@@ -182,7 +184,7 @@ std::string ResultJson(const std::vector<Sequence>& sequences, bool logprobs, co
 
 // Returns false when Ctrl-C ended it.
 bool Generate(Engine* engine, std::vector<Sequence>* sequences, Printer* printer,
-              TimingRecorder* recorder) {
+              TimingRecorder* recorder, Profiler* profiler) {
   StatusLine status;
   while (!engine->idle()) {
     for (const Delta& delta : engine->Step()) {
@@ -192,6 +194,7 @@ bool Generate(Engine* engine, std::vector<Sequence>* sequences, Printer* printer
       recorder->Add(delta);
       printer->Add(static_cast<size_t>(it - sequences->begin()), *it, delta);
     }
+    profiler->AddStep();
     for (const Sequence& s : *sequences) ShowPrompt(*engine, s.id, std::ssize(s.prompt), &status);
     if (TakeInterrupt()) return false;
   }
@@ -237,8 +240,9 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
 
   CatchInterrupts();
   Printer printer(sequences.size(), flags.json);
+  Profiler profiler(executor.get(), flags.profile);
   TimingRecorder recorder;
-  const bool complete = Generate(&engine, &sequences, &printer, &recorder);
+  const bool complete = Generate(&engine, &sequences, &printer, &recorder, &profiler);
   if (!complete) printer.Interrupt(sequences);
   ThrowFirstError(sequences);
 
@@ -252,6 +256,8 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
     printer.out().Flush();
   }
   if (!complete) throw CLI::RuntimeError(kInterruptedStatus);
+  fmt::print(stderr, "{}", profiler.Report());
+  profiler.WriteTrace();
   if (flags.json) return;
   // Sequences computed together share their reads, so the share is told for one alone.
   const bool alone = sequences.size() == 1 && timing.tpot_s;
@@ -284,6 +290,7 @@ void AddGenerate(CLI::App& app) {
                    "Report log-probabilities and this many alternatives, 0 to 20 (with --json)")
       ->check(CheckInteger);
   command->add_flag("--json", flags->json, "Print one JSON object when all is done");
+  AddProfileFlags(command, &flags->profile);
   command->callback([flags, engine, command] {
     if (flags->logprobs && !flags->json)
       throw Error(Code::kInvalid, "--logprobs: expected --json with it, found none");

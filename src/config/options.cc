@@ -76,6 +76,7 @@ void EngineOptions::Validate() const {
   CheckRange("threads", threads, 0, 1024);
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});
+  CheckOneOf("routing", routing, {"model", "uniform"});
   CheckOneOf("reduce", reduce, {"exact"});
   CheckOneOf("speculative", speculative, {"off", "exact", "rejection"});
   CheckOneOf("draft-depth", draft_depth, {"auto", "fixed"});

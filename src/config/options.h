@@ -32,6 +32,9 @@ struct EngineOptions {
   std::string isa = "auto";
   // Rounding points (docs/numerics.md): release, fp32, trn2.
   std::string numerics = "release";
+  // Who chooses experts: model, or uniform (a hash of token, position and layer, for measurements
+  // with random weights).
+  std::string routing = "model";
   // Order of sums over ranks. exact: the result does not depend on the number of ranks.
   std::string reduce = "exact";
   // Draft tokens: off, exact (an answer is the same with and without drafts) or rejection (its

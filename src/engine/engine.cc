@@ -35,6 +35,7 @@ Engine::Engine(Executor* executor)
       depth_policy_(executor->options().num_speculative_tokens,
                     [executor](int64_t rows) { return executor->StepBytes(rows); }),
       accepted_at_(static_cast<size_t>(executor->draft_tokens())) {
+  if (!executor->has_tokenizer()) return;
   // A turn of the user that the model writes itself ends its own turn.
   const std::optional<TokenId> user = executor->tokenizer().IdOf(kUserToken);
   if (user) model_stop_ids_.push_back(*user);
@@ -86,11 +87,10 @@ RequestId Engine::Submit(Request request) {
   const RequestId id = next_id_;
   scheduler_.Add(id, request.prompt, max_tokens, request.keep_cache);
   StopStrings stop(request.stop);
-  active_.emplace(id, Active{std::move(request),
-                             max_tokens,
-                             StreamDecoder(executor_.tokenizer(), /*skip_special=*/true),
-                             std::move(stop),
-                             {}});
+  std::optional<StreamDecoder> decoder;
+  if (executor_.has_tokenizer()) decoder.emplace(executor_.tokenizer(), /*skip_special=*/true);
+  active_.emplace(id,
+                  Active{std::move(request), max_tokens, std::move(decoder), std::move(stop), {}});
   return next_id_++;
 }
 
@@ -252,13 +252,13 @@ void Engine::Tell(Active& active, std::span<const float> logits, TokenId token, 
 
   const std::vector<TokenId>& stop_ids = request.sampling.stop_ids;
   const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
-  if (!stops) delta->text += active.stop.Push(active.decoder.Push(token));
+  if (!stops && active.decoder) delta->text += active.stop.Push(active.decoder->Push(token));
   if (active.stop.matched() || stops)
     delta->finish = FinishReason::kStop;
   else if (n_tokens == active.max_tokens)
     delta->finish = FinishReason::kLength;
-  if (delta->finish && !active.stop.matched()) {
-    delta->text += active.stop.Push(active.decoder.Flush());
+  if (delta->finish && active.decoder && !active.stop.matched()) {
+    delta->text += active.stop.Push(active.decoder->Flush());
     if (active.stop.matched())
       delta->finish = FinishReason::kStop;
     else

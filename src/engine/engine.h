@@ -61,8 +61,8 @@ class Engine {
  private:
   struct Active {
     Request request;
-    int64_t max_tokens;  // prompt and answer together
-    StreamDecoder decoder;
+    int64_t max_tokens;                    // prompt and answer together
+    std::optional<StreamDecoder> decoder;  // none: answers are ids only
     StopStrings stop;
     std::vector<float> confidence = {};  // of the drafts set
     // What they were drawn from, when they are to be verified by rejection.

@@ -19,6 +19,7 @@
 #include "model/engram_hash.h"
 #include "model/forward.h"
 #include "model/planted_caches.h"
+#include "model/step_bytes.h"
 #include "tokenizer/token_classes.h"
 
 namespace deepinfer {
@@ -121,24 +122,6 @@ std::unique_ptr<EngramHash> MakeHash(const ModelConfig& c,
   return std::make_unique<EngramHash>(HashParams(c), std::move(classes));
 }
 
-int64_t LayerBytes(const LayerWeights& w, const ModelConfig& c) {
-  const AttentionWeights& a = w.attn;
-  int64_t bytes = 0;
-  for (const WeightView* v :
-       {&w.hc_attn.fn, &w.hc_ffn.fn, &a.wq_a, &a.wq_b, &a.wkv, &a.wo_a, &a.wo_b, &a.compressor.wkv,
-        &a.compressor.wgate, &a.compressor.wk, &a.indexer.wq_b, &a.indexer.weights_proj,
-        &w.ffn.gate, &w.ffn.shared.w1, &w.ffn.shared.w3, &w.ffn.shared.w2, &w.engram.wkv}) {
-    bytes += ViewBytes(*v);
-  }
-  const ExpertWeights& e = w.ffn.experts[0];
-  bytes += c.num_experts_per_tok * (ViewBytes(e.w1) + ViewBytes(e.w3) + ViewBytes(e.w2));
-  if (w.engram.embed.data != nullptr) {
-    bytes +=
-        c.engram_columns() * (w.engram.embed.row_stride_bytes + w.engram.embed.scale_stride_bytes);
-  }
-  return bytes;
-}
-
 std::string FaultSentence(const Fault& f, const ModelConfig& c) {
   if (f.kind == Fault::kEngramScaleNan) {
     return fmt::format(
@@ -225,7 +208,8 @@ void Executor::Impl::BuildPlans(bool all_logits) {
                                checked_experts.data(),
                                rope_plain.data(),
                                rope_yarn.data(),
-                               drafts};
+                               drafts,
+                               options.routing == "uniform"};
   if (drafts) drafter.emplace(context, options.max_num_seqs, static_cast<int>(options.threads));
   const auto build = [&](int64_t rows, std::byte* base) {
     PlanBuilder builder(rows, static_cast<int>(options.threads), base);
@@ -301,6 +285,7 @@ const Tokenizer& Executor::tokenizer() const {
   DI_CHECK(impl_->tokenizer) << "synthetic models have no tokenizer";
   return *impl_->tokenizer;
 }
+bool Executor::has_tokenizer() const { return impl_->tokenizer.has_value(); }
 const std::string& Executor::model_dir() const { return impl_->dir; }
 std::span<const std::string> Executor::unused_tensors() const { return impl_->checkpoint.unused(); }
 KvPool& Executor::kv() { return impl_->kv; }
@@ -331,7 +316,8 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   DI_CHECK(in->n_samples <= bucket->max_samples)
       << in->n_samples << " samples, room for " << bucket->max_samples;
   m.fault.kind = Fault::kNone;
-  if (m.profile != nullptr) m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows);
+  if (m.profile != nullptr)
+    m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows, in->n_seqs);
   RunPlan(m.team, bucket->plan, observer, m.profile);
   m.ThrowFault();
   return {bucket->output.logits,
@@ -364,18 +350,8 @@ double Executor::StepBytes(int64_t rows) const {
 }
 
 int64_t Executor::BytesPerToken(int64_t context) const {
-  const ModelConfig& c = impl_->config;
-  const KvShape& shape = impl_->kv.shape();
-  int64_t bytes = c.hidden_size * 2 + ViewBytes(impl_->weights.head);
-  for (int l = 0; l < c.num_hidden_layers; ++l) {
-    bytes += LayerBytes(impl_->weights.layers[static_cast<size_t>(l)], c);
-    bytes += std::min(context, shape.window) * shape.window_row_bytes;
-    const int ratio = c.compress_ratios[static_cast<size_t>(l)];
-    if (ratio == 0) continue;
-    bytes += std::min(context / ratio, c.index_topk) * shape.compressed_row_bytes;
-    if (c.is_index_source(l)) bytes += context / ratio * shape.index_row_bytes;
-  }
-  return bytes;
+  return static_cast<int64_t>(
+      deepinfer::StepBytes(impl_->config, impl_->kv.shape(), 1, std::max<int64_t>(context - 1, 0)));
 }
 
 ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {
@@ -397,7 +373,8 @@ ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, in
                                checked.data(),
                                nullptr,
                                nullptr,
-                               true};
+                               true,
+                               false};
   PlanBuilder builder(rows, static_cast<int>(std::max<int64_t>(options.threads, 1)), nullptr);
   BuildForward(context, options.max_num_seqs, builder);
   return builder.memory();

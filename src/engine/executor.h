@@ -40,6 +40,7 @@ class Executor {
 
   const ModelConfig& config() const;
   const Tokenizer& tokenizer() const;  // of a model directory; synthetic models have none
+  bool has_tokenizer() const;
   const std::string& model_dir() const;
   std::span<const std::string> unused_tensors() const;  // stored, but not part of the model
   KvPool& kv();

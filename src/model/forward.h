@@ -31,10 +31,11 @@ struct ForwardContext {
   const KvPool& kv;
   const StepInputs* inputs;
   Fault* fault;
-  uint8_t* checked_experts;  // [layers and stages, max_experts()]; see CheckExpertsArgs
-  const float* rope_plain;   // [qk_rope_head_dim / 2] frequencies of layers without compression
-  const float* rope_yarn;    // the same of layers with compression
-  bool draft_rows;           // every step leaves window rows for the draft stages
+  uint8_t* checked_experts;      // [layers and stages, max_experts()]; see CheckExpertsArgs
+  const float* rope_plain;       // [qk_rope_head_dim / 2] frequencies of layers without compression
+  const float* rope_yarn;        // the same of layers with compression
+  bool draft_rows;               // every step leaves window rows for the draft stages
+  bool uniform_routing = false;  // see uniform_route.h
 };
 
 // Where the step's results lie in the arena.

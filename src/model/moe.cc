@@ -1,5 +1,6 @@
 // Router, routed experts and the shared expert (spec 01 section 7).
 #include "model/parts.h"
+#include "model/uniform_route.h"
 
 namespace deepinfer {
 
@@ -11,16 +12,29 @@ void AddRouter(const StepContext& s, int layer, const FfnWeights& w, const float
   int32_t* ids = s.b.Temp<int32_t>("moe.expert_ids", s.rows() * topk);
   float* weights = s.b.Temp<float>("moe.expert_weights", s.rows() * topk);
   s.Linear("moe.gate", x, w.gate, logits, {.exact = true});
-  s.b.Add("moe.route", s.k.route,
-          RouteArgs{.n_rows = s.n_rows(),
-                    .logits = logits,
-                    .bias = w.bias,
-                    .ids = ids,
-                    .weights = weights,
-                    .n_experts = static_cast<int32_t>(n),
-                    .topk = static_cast<int32_t>(topk),
-                    .normalize = topk > 1,
-                    .scaling = s.c.routed_scaling_factor});
+  if (s.m.uniform_routing) {
+    s.b.Add("moe.route", UniformRoute,
+            UniformRouteArgs{.n_rows = s.n_rows(),
+                             .tokens = s.in->ids,
+                             .positions = s.in->positions,
+                             .ids = ids,
+                             .weights = weights,
+                             .n_experts = static_cast<int32_t>(n),
+                             .topk = static_cast<int32_t>(topk),
+                             .layer = layer,
+                             .scaling = s.c.routed_scaling_factor});
+  } else {
+    s.b.Add("moe.route", s.k.route,
+            RouteArgs{.n_rows = s.n_rows(),
+                      .logits = logits,
+                      .bias = w.bias,
+                      .ids = ids,
+                      .weights = weights,
+                      .n_experts = static_cast<int32_t>(n),
+                      .topk = static_cast<int32_t>(topk),
+                      .normalize = topk > 1,
+                      .scaling = s.c.routed_scaling_factor});
+  }
   s.b.AddProbe(LayerName(layer, "router_ids"), ids, s.n_rows(), topk);
   s.b.AddProbe(LayerName(layer, "router_weights"), weights, s.n_rows(), topk);
   s.b.Add("moe.group_pairs", s.k.group_pairs,

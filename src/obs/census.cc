@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
-
 namespace deepinfer {
 
 namespace {
@@ -26,25 +24,32 @@ CensusRow& CensusRow::operator+=(const CensusRow& other) {
   return *this;
 }
 
+Census::Entry& Census::At(size_t place, const PhaseRecord& phase) {
+  const auto is_it = [&](const Entry& e) {
+    return e.layer == phase.layer && e.row.name == phase.name;
+  };
+  if (place < entries_.size() && is_it(entries_[place])) return entries_[place];
+  const auto it = std::ranges::find_if(entries_, is_it);
+  if (it != entries_.end() && place < entries_.size()) return *it;
+  return entries_.emplace_back(Entry{phase.layer, NamedRow(phase.name)});
+}
+
 void Census::Add(const StepProfile& step) {
-  const auto phases = step.phases();
-  if (entries_.empty()) {
-    for (const PhaseRecord& p : phases) entries_.push_back({p.layer, NamedRow(p.name)});
-  }
-  DI_CHECK(entries_.size() == phases.size()) << entries_.size() << " and " << phases.size();
   ++steps_;
-  for (size_t i = 0; i < phases.size(); ++i) {
+  rows_ += step.n_rows();
+  for (size_t i = 0; i < step.phases().size(); ++i) {
+    const PhaseRecord& phase = step.phases()[i];
     const PhaseTimes& first = step.times(0)[i];
     CensusRow call;
     call.calls = 1;
-    call.bytes = phases[i].bytes;
-    call.flops = phases[i].flops;
+    call.bytes = phase.bytes;
+    call.flops = phase.flops;
     call.seconds = static_cast<double>(first.leave - first.begin) * 1e-9;
     for (int tid = 0; tid < step.threads(); ++tid) {
       const PhaseTimes& t = step.times(tid)[i];
       call.wait_seconds += static_cast<double>(t.leave - t.end) * 1e-9 / step.threads();
     }
-    entries_[i].row += call;
+    At(i, phase).row += call;
   }
 }
 

@@ -28,6 +28,7 @@ class Census {
   void Add(const StepProfile& step);
 
   int64_t steps() const { return steps_; }
+  int64_t rows() const { return rows_; }  // of all steps
 
   // Rows with the same name of `group` (phase, layer), in the order of their first phase; phases
   // whose group is "" are left out.
@@ -42,8 +43,10 @@ class Census {
     int layer;
     CensusRow row;
   };
-  std::vector<Entry> entries_;  // by place in the plan, which all steps of a model share
-  int64_t steps_ = 0;
+  Entry& At(size_t place, const PhaseRecord& phase);
+
+  std::vector<Entry> entries_;  // by place in the plan as far as plans agree
+  int64_t steps_ = 0, rows_ = 0;
 };
 
 }  // namespace deepinfer

@@ -8,7 +8,7 @@ namespace {
 // Two threads; the phases of layers 0 and 1 and one behind them.
 StepProfile Step() {
   StepProfile step;
-  step.Begin(2, 3, 4);
+  step.Begin(2, 3, 4, 1);
   step.Describe(0, {"linear", 0, 100, 8});
   step.Describe(1, {"linear", 1, 50, 4});
   step.Describe(2, {"head", -1, 7, 0});

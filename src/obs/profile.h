@@ -29,7 +29,10 @@ class StepProfile {
   }
 
   // Forgets what was recorded and makes room. Called before a step.
-  void Begin(int threads, size_t n_phases, int64_t n_rows);
+  void Begin(int threads, size_t n_phases, int64_t n_rows, int64_t n_seqs);
+  // There is no step in it.
+  void Clear() { phases_.clear(); }
+  bool empty() const { return phases_.empty(); }
   void Describe(size_t phase, const PhaseRecord& record) { phases_[phase] = record; }
   void Record(int tid, size_t phase, const PhaseTimes& times) {
     times_[static_cast<size_t>(tid) * phases_.size() + phase] = times;
@@ -42,13 +45,15 @@ class StepProfile {
   }
   int threads() const { return threads_; }
   int64_t n_rows() const { return n_rows_; }
+  // More rows than sequences: a prompt, or a draft that is verified.
+  bool is_decode() const { return n_rows_ == n_seqs_; }
 
   int64_t bytes() const;
   double flops() const;
 
  private:
   int threads_ = 0;
-  int64_t n_rows_ = 0;
+  int64_t n_rows_ = 0, n_seqs_ = 0;
   std::vector<PhaseRecord> phases_;
   std::vector<PhaseTimes> times_;
 };

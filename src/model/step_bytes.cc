@@ -1,0 +1,60 @@
+#include "model/step_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "config/shape_table.h"
+
+namespace deepinfer {
+
+namespace {
+
+bool IsReadByEveryStep(const TensorSpec& spec) {
+  if (spec.part == Part::kGlobal) return spec.name == "head.weight";
+  if (spec.part == Part::kEngram) return spec.name.find("engram.wkv.") != std::string::npos;
+  return spec.part == Part::kBackbone && spec.rank == 2;
+}
+
+// Different experts that `rows` rows choose in a layer, expected.
+double DistinctExperts(const ModelConfig& c, int64_t rows) {
+  const auto n = static_cast<double>(c.n_routed_experts);
+  const double share = static_cast<double>(c.num_experts_per_tok) / n;
+  return n * (1 - std::pow(1 - share, static_cast<double>(rows)));
+}
+
+int64_t CacheBytes(const ModelConfig& c, const KvShape& shape, int64_t rows, int64_t context) {
+  const int64_t end = context + rows;
+  int64_t bytes = 0;
+  for (int layer = 0; layer < c.num_hidden_layers; ++layer) {
+    bytes += std::min(end, shape.window + rows - 1) * shape.window_row_bytes;
+    const int ratio = c.compress_ratios[static_cast<size_t>(layer)];
+    if (ratio == 0) continue;
+    const int64_t visible = end / ratio;
+    bytes += std::min(visible, rows * c.index_topk) * shape.compressed_row_bytes;
+    if (!c.is_index_source(layer)) continue;
+    const int64_t most =
+        c.uses_candidates(layer) ? c.candidate_topk_blocks * c.candidate_block_size : visible;
+    bytes += std::min(visible, most) * shape.index_row_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+double StepBytes(const ModelConfig& c, const KvShape& shape, int64_t rows, int64_t context) {
+  int64_t dense = 0, experts = 0;
+  for (const TensorSpec& spec : ShapeTable(c)) {
+    if (IsReadByEveryStep(spec)) dense += spec.bytes();
+    if (spec.part == Part::kExperts) experts += spec.bytes();
+  }
+  const auto tables = static_cast<int64_t>(c.engram_layer_ids.size()) * c.engram_columns() *
+                      (c.engram_head_dim + c.engram_head_dim / 32);
+  return static_cast<double>(dense) +
+         static_cast<double>(experts) * DistinctExperts(c, rows) /
+             static_cast<double>(c.n_routed_experts) +
+         static_cast<double>(rows * (c.hidden_size * 2 + tables) +
+                             CacheBytes(c, shape, rows, context));
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,17 @@
+// Bytes that a step has to read, from the config alone: for models that are not there.
+#pragma once
+
+#include <cstdint>
+
+#include "config/model_config.h"
+#include "kv/kv_pool.h"
+
+namespace deepinfer {
+
+// Weights and scales, each once; cache rows of one sequence that has `context` tokens before `rows`
+// more; table rows of embedding and Engram. Vectors (norms, biases) are left out, as in ops/cost.h.
+// Exact for one row. Of more rows the number of different experts is that expected of uniform
+// routing, and selected rows and candidates count as if no two rows chose the same.
+double StepBytes(const ModelConfig& config, const KvShape& shape, int64_t rows, int64_t context);
+
+}  // namespace deepinfer

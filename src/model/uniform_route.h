@@ -1,0 +1,24 @@
+// A router for measurements: experts spread evenly, whatever the weights say. With random weights
+// the model's own router may prefer a few.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/op.h"
+
+namespace deepinfer {
+
+// ids[r]: topk different experts by a hash of the row's token, its position and the layer; weights
+// all scaling / topk.
+struct UniformRouteArgs {
+  const int32_t* n_rows;
+  const TokenId* tokens;     // [rows]
+  const int32_t* positions;  // [rows]
+  int32_t* ids;              // [rows, topk]
+  float* weights;            // [rows, topk]
+  int32_t n_experts, topk, layer;
+  float scaling;
+};
+void UniformRoute(const UniformRouteArgs& a, Work w);
+
+}  // namespace deepinfer

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -338,15 +337,7 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
 }
 
 double Executor::StepBytes(int64_t rows) const {
-  const ModelConfig& c = impl_->config;
-  const auto experts = static_cast<double>(c.n_routed_experts);
-  const auto per_row = static_cast<double>(c.num_experts_per_tok);
-  const double distinct =
-      experts * (1 - std::pow(1 - per_row / experts, static_cast<double>(rows)));
-  const ExpertWeights& e = impl_->weights.layers[0].ffn.experts[0];
-  const double expert = static_cast<double>(ViewBytes(e.w1) + ViewBytes(e.w3) + ViewBytes(e.w2));
-  return static_cast<double>(BytesPerToken(0)) +
-         static_cast<double>(c.num_hidden_layers) * (distinct - per_row) * expert;
+  return deepinfer::StepBytes(impl_->config, impl_->kv.shape(), rows, 0);
 }
 
 int64_t Executor::BytesPerToken(int64_t context) const {

@@ -69,7 +69,7 @@ class Executor {
   // in the caches; their lengths do not change. Does not allocate. Throws Error as Step.
   Drafts Draft(std::span<const DraftSeq> seqs);
 
-  // Weight bytes that a step of `rows` rows reads when every row chooses its experts at random.
+  // Bytes that a step of `rows` rows behind an empty cache reads (model/step_bytes.h).
   double StepBytes(int64_t rows) const;
 
   // Weight and cache bytes that one decode step of one sequence of `context` tokens reads.

@@ -16,8 +16,9 @@ static void LinearPanels(const LinearArgs& a, Work work) {
   const int64_t group_out = a.group_out > 0 ? a.group_out : a.w.rows;
   float* scratch = a.scratch + work.tid * a.scratch_stride;
   const float* x[kBlockRows];
-  for (int64_t r = 0; r < *a.n_rows; r += kBlockRows) {
-    const int64_t n_x = Smaller(kBlockRows, *a.n_rows - r);
+  const int64_t block = BlockRows(a.w.cols);
+  for (int64_t r = 0; r < *a.n_rows; r += block) {
+    const int64_t n_x = Smaller(block, *a.n_rows - r);
     for (int64_t o = part.begin, end; o < part.end; o = end) {  // the groups of this part
       const int64_t group = o / group_out;
       end = Smaller(part.end, (group + 1) * group_out);

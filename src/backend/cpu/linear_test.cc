@@ -185,6 +185,25 @@ TEST(Linear, NearTheReferenceAndRowsIndependent) {
   }
 }
 
+// Fewer rows share weights that are wide.
+TEST(Linear, RowsOfWideWeightsAreIndependent) {
+  Random random(20260102);
+  for (DType dtype : {DType::kFp8Tile32, DType::kFp4Row32, DType::kBf16}) {
+    SCOPED_TRACE(testing::Message() << "dtype " << int{static_cast<uint8_t>(dtype)});
+    const TestWeight w = RandomWeight(dtype, 36, 6272, Values::kAny, &random);
+    const std::vector<float> values =
+        RandomActivations(kMaxRows * w.view.cols, Values::kAny, &random);
+    for (const KernelTable* table : VectorTables()) {
+      const std::vector<float> x = For(*table, values);
+      for (int32_t piece : {0, 128}) {
+        const Product p =
+            For(*table, Product{.w = w.view, .x_stride = w.view.cols, .piece = piece});
+        ExpectRowsIndependent(p, *table, x.data(), p.Run(*table, x.data(), kMaxRows));
+      }
+    }
+  }
+}
+
 // Sums of small whole numbers are exact in any order, so rounding, pieces and groups must agree bit
 // for bit.
 TEST(Linear, BitEqualWhereSumsAreExact) {

@@ -25,6 +25,8 @@ constexpr int kChunk = 512;
 constexpr int kChunkStride = kChunk + kLanes;
 // Rows of x that share a decoded chunk: 64 x 5120 floats stay in a second-level cache of 2 MiB.
 constexpr int kBlockRows = 64;
+// As many as stay in a second-level cache of 2 MiB beside the weights.
+static inline int64_t BlockRows(int64_t cols) { return cols > 6144 ? kBlockRows / 2 : kBlockRows; }
 
 // Up to kBlockRows rows of x.
 struct Inputs {

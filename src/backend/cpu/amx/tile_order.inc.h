@@ -7,6 +7,9 @@ constexpr int kTileColumns = 32;  // columns of one tile of weights
 constexpr int kGroup = 128;       // columns that are reordered among themselves
 constexpr int kGroupTiles = kGroup / kTileColumns;
 constexpr int kBlockRows = 128;  // rows of x that share decoded weights
+// As many as leave room for weights and sums in a second-level cache of 2 MiB; wide weights (wo_b)
+// lose more by rows that do not than by being decoded twice.
+static inline int64_t BlockRows(int64_t cols) { return cols > 6144 ? 64 : kBlockRows; }
 
 // Which columns of a group of 128 the words 0 ... 31 of its four tiles hold.
 enum class Order : uint8_t {

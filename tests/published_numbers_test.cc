@@ -518,7 +518,7 @@ TEST_P(PublishedNumbers, RopeThereAndBack) {
   Floats cos(32), sin(32);
   k().rope_table({&n, &position, 0, freq.data(), 32, cos.data(), sin.data()}, kOne);
   Floats x = Padded({1, 2, -0.5f, 0.25f, 3, -1, 0.125f, 0.75f}, 64);
-  RopeArgs a{&n, x.data(), 1, 64, 64, cos.data(), sin.data(), nullptr, false, true};
+  RopeArgs a{&n, x.data(), 1, 64, {cos.data(), sin.data(), nullptr, 64}, false, true};
   k().rope(a, kOne);
   ExpectEqualAll(x, {-1.2734375f, -1.8359375f, 0.0159912109f, -0.55859375f, 1.4453125f, 2.8125f,
                      -0.55078125f, 0.5234375f});

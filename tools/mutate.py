@@ -36,7 +36,7 @@ R = "src/ops/ref/"
 MUTATIONS = [
     ("q-head-norm", "norm of q heads added after wq_b, as in the previous model (B01)", M + "attention.cc",
      '  s.Rope("attn.rope_q",',
-     '  s.RmsNorm("mutant", q, w.kv_norm, q, s.c.head_dim);\n  s.Rope("attn.rope_q",'),
+     '  s.RmsNorm("mutant", q, w.kv_norm, q, nullptr, s.c.head_dim, Start::kAfterAll);\n  s.Rope("attn.rope_q",'),
     ("clamp-dropped", "SwiGLU clamp dropped (B03)", M + "moe.cc", ".limit = s.c.swiglu_limit", ".limit = 0"),
     ("clamp-ref", "gate clamped on both sides", R + "moe.cc", "return g > limit ? limit : g;",
      "return g > limit ? limit : g < -limit ? -limit : g;"),
@@ -51,8 +51,8 @@ MUTATIONS = [
      "  if (!c.rope_scaling) return freq;"),
     ("yarn-everywhere", "window layers rotate with the compressed layers' table", M + "attention.cc",
      "compressed ? s.yarn : s.plain", "true || compressed ? s.yarn : s.plain"),
-    ("inverse-rope", "inverse rotation of the attention output dropped", M + "attention.cc", "rope, true);",
-     "rope, false);"),
+    ("inverse-rope", "inverse rotation of the attention output dropped", M + "attention.cc", "rope, true,",
+     "rope, false,"),
     ("sink", "sink left out of the denominator", R + "attention.cc",
      "const float total = softmax.total +", "const float total = softmax.total + 0 *"),
     ("sink-in-maximum", "attention weights rounded against the first block's maximum", R + "attention.cc",
@@ -72,8 +72,11 @@ MUTATIONS = [
     ("engram-doubles", "Engram products through double (B05)", M + "engram_hash.cc",
      "mixed % table.primes[column]", "static_cast<int64_t>(static_cast<double>(mixed)) % table.primes[column]"),
     ("engram-late", "Engram after the layer instead of before it", M + "forward.cc",
-     "    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);\n    if (m.draft_rows) AddTap(s, layer, features);\n    AddBlock(s, layer);",
-     "    if (m.draft_rows) AddTap(s, layer, features);\n    AddBlock(s, layer);\n    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);"),
+     '    if (engram) AddEngram(s, layer);\n'
+     '    AddCollapse(s, "hc.collapse", s.pre, engram || layer == 0 ? Start::kAfterAll : Start::kOnOwn);\n'
+     "    if (m.draft_rows) AddTap(s, layer, features);\n    AddBlock(s, layer);",
+     '    AddCollapse(s, "hc.collapse", s.pre, Start::kAfterAll);\n'
+     "    if (m.draft_rows) AddTap(s, layer, features);\n    AddBlock(s, layer);\n    if (engram) AddEngram(s, layer);"),
     ("engram-joint-norm", "Engram key norm left out", R + "elementwise.cc",
      "InverseRms(h, d_count, a.eps) * InverseRms(key, d_count, a.eps)", "InverseRms(h, d_count, a.eps)"),
     ("tap-after", "draft taps read after the layer", M + "forward.cc",
@@ -84,7 +87,9 @@ MUTATIONS = [
     ("sinkhorn-19", "one Sinkhorn iteration too few", R + "elementwise.cc", "for (int i = 1; i < iterations; ++i)",
      "for (int i = 2; i < iterations; ++i)"),
     ("two-pass-mhc", "pre-mix of the same sublayer instead of the previous one", M + "block.cc",
-     "AddSublayerInput(s, s.pre, w.attn_norm, x);", "AddSublayerInput(s, attn.pre, w.attn_norm, x);"),
+     's.RmsNorm("hc.norm", s.collapsed, w.attn_norm, x, xq, hidden, Start::kBeside);',
+     'AddMix(s, "mutant", w.hc_attn, attn);\n  AddCollapse(s, "mutant", attn.pre, Start::kAfterAll);\n'
+     '  s.RmsNorm("hc.norm", s.collapsed, w.attn_norm, x, xq, hidden, Start::kAfterAll);'),
     ("newest-block", "newest candidate block not pinned", R + "attention.cc", "newest ? INFINITY : block_best",
      "newest && false ? INFINITY : block_best"),
     ("candidates-ignored", "re-indexing layers ignore the candidate blocks", M + "indexer.cc",
@@ -95,42 +100,46 @@ MUTATIONS = [
     ("group-position", "compressed row at its last token's position", M + "forward.cc",
      '"rope.group2", s.m.rope_yarn, -1', '"rope.group2", s.m.rope_yarn, 0'),
     ("key-after-rope", "index key from the rotated latent", M + "compressor.cc",
-     '  s.Linear("indexer.wk",',
-     '  s.Rope("mutant", latent, 1, dim, s.group[ratio], false, n, s.in->group_rows[ratio]);\n'
-     '  s.Linear("indexer.wk",'),
+     's_.Linear("indexer.wk", latent_, w_.wk, key_, {.n_rows = &s_.in->n_groups[ratio_], .start = start});',
+     's_.b.Add("mutant", s_.k.rope, RopeArgs{.n_rows = &s_.in->n_groups[ratio_], .x = latent_, .heads = 1,\n'
+     '           .head_dim = static_cast<int32_t>(s_.c.head_dim),\n'
+     '           .rope = s_.Rotation(s_.group[ratio_], s_.in->group_rows[ratio_]),\n'
+     '           .inverse = false, .round = s_.num.bf16}, start);\n'
+     '  s_.Linear("indexer.wk", latent_, w_.wk, key_, {.n_rows = &s_.in->n_groups[ratio_]});'),
     ("index-rope", "index queries not rotated", M + "indexer.cc",
-     '  s.Rope("indexer.rope_q", q, heads, dim, s.yarn, false);\n', ""),
+     '  s_.Rope("indexer.rope_q", q_, heads, dim, s_.yarn, false, Start::kOnOwn);\n', ""),
     ("index-score-rounding", "index scores not rounded", M + "indexer.cc",
      "a.round_scores = s.num.index_scores_bf16", "a.round_scores = false"),
-    ("index-q-unquantised", "index queries not quantised", M + "indexer.cc", "if (s.num.index_fp4)", "if (false)"),
+    ("index-q-unquantised", "index queries not quantised", M + "indexer.cc", "if (!s_.num.index_fp4)", "if (true)"),
     ("kv-owner", "compressed rows of the wrong owner", M + "attention.cc",
      "s.m.kv.compressed_rows(s.c.kv_owner(layer))", "s.m.kv.compressed_rows(s.c.kv_source_layer_ids[0])"),
     ("wo-a-quantised", "input of wo_a quantised", M + "attention.cc", 's.Linear("attn.wo_a", o,',
-     's.Linear("attn.wo_a", s.Quantised("mutant", o, s.c.num_attention_heads * s.c.head_dim),'),
+     's.Quantise("mutant", o, s.c.num_attention_heads * s.c.head_dim, Start::kAfterAll);\n  s.Linear("attn.wo_a", o,'),
     ("router-bias", "routing weights with the selection bias", R + "moe.cc",
      "weights[i] = RouterScore(logits[ids[i]]);",
      "weights[i] = RouterScore(logits[ids[i]]) + LoadF32(a.bias + 4 * int64_t{ids[i]});"),
-    ("router-scaling", "routed scaling factor dropped", M + "moe.cc", ".scaling = s.c.routed_scaling_factor",
-     ".scaling = 1"),
+    ("router-scaling", "routed scaling factor dropped", M + "moe.cc", ".normalize = topk > 1, .scaling = s.c.routed_scaling_factor",
+     ".normalize = topk > 1, .scaling = 1"),
     ("shared-weighted", "expert sum not rounded before the shared expert joins", R + "moe.cc",
      "const float y = RoundIf(a.round, DotPieces(a.act", "const float y = RoundIf(false, DotPieces(a.act"),
-    ("expert-input", "expert inputs not quantised", M + "moe.cc", "s.num.fp8_expert_inputs ? s.Quantised(",
-     "s.num.fp8_expert_inputs && false ? s.Quantised("),
+    ("expert-input", "expert inputs not quantised", M + "block.cc", "s.num.fp8_expert_inputs ? xq : nullptr",
+     "nullptr"),
     ("pool-softmax", "pooling by sigmoid of one score", R + "attention.cc", "e1 = std::exp(s1 - top)",
      "e1 = std::exp(s0 - top)"),
-    ("final-collapse", "final collapse with stream 0 only", M + "forward.cc", '  s.b.Add("head.collapse", s.k.collapse,',
+    ("final-collapse", "final collapse with stream 0 only", M + "forward.cc",
+     '  AddCollapse(s, "head.collapse", s.pre, s.m.draft_rows ? Start::kAfterAll : Start::kOnOwn);',
      '  s.b.Add("mutant", s.k.embed, EmbedArgs{.n_rows = s.n_rows(), .ids = s.in->ids, .table = s.m.weights.embed,\n'
      '          .streams = s.b.Temp<float>("mutant", s.rows() * 8 * hidden), .pre = s.pre,\n'
      '          .n_streams = static_cast<int32_t>(s.c.hc_mult)});\n'
-     '  s.b.Add("head.collapse", s.k.collapse,'),
+     '  AddCollapse(s, "head.collapse", s.pre, Start::kAfterAll);'),
     ("rms-eps", "norm epsilon 1e-2", R + "elementwise.cc", "static_cast<float>(sum / static_cast<double>(n)) + eps",
      "static_cast<float>(sum / static_cast<double>(n)) + eps + 1e-2f"),
     ("halves", "rotary pairs half-split instead of adjacent", R + "elementwise.cc",
      "const float even = pair[0], odd = pair[1];", "const float even = pair[1], odd = pair[0];"),
     ("q8-floor", "quantiser without the 1e-4 floor", R + "rows.cc", "LargestMagnitude(x + 32 * b, 32, 1e-4f)",
      "LargestMagnitude(x + 32 * b, 32, 1e-30f)"),
-    ("ring", "window ring one row short of a step", "src/kv/kv_pool.h", "return window + max_step_rows;",
-     "return window + max_step_rows - 2;"),
+    ("ring", "window ring one row short of a step", "src/kv/kv_pool.h", "return window + max_step_rows + draft_rows;",
+     "return window + max_step_rows + draft_rows - 2;"),
 ]
 
 

@@ -167,6 +167,7 @@ struct Executor::Impl {
   };
   std::vector<Bucket> buckets;
   std::optional<Drafter> drafter;
+  std::optional<uint32_t> shuffle_seed;
   Team team;
 };
 
@@ -303,6 +304,8 @@ void Executor::PoisonTemporaries() {
   std::memset(impl_->arena.base(), 0xff, static_cast<size_t>(impl_->arena.bytes()));
 }
 
+void Executor::ShufflePhases(uint32_t seed) { impl_->shuffle_seed = seed; }
+
 std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const ProbeFn* observer) {
   Impl& m = *impl_;
   CheckSeqRows(seqs, m.config, m.options);
@@ -317,7 +320,10 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   m.fault.kind = Fault::kNone;
   if (m.profile != nullptr)
     m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows, in->n_seqs);
-  RunPlan(m.team, bucket->plan, observer, m.profile);
+  if (m.shuffle_seed)
+    RunPlanShuffled(m.team, bucket->plan, ++*m.shuffle_seed);
+  else
+    RunPlan(m.team, bucket->plan, observer, m.profile);
   m.ThrowFault();
   return {bucket->output.logits,
           static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};

@@ -80,6 +80,8 @@ class Executor {
 
   // Fills the memory of the plans with NaN patterns; results must not change (tests).
   void PoisonTemporaries();
+  // From now on threads take independent phases in random orders; results must not change (tests).
+  void ShufflePhases(uint32_t seed);
 
  private:
   struct Impl;

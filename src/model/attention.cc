@@ -1,42 +1,26 @@
 // Attention sublayer (spec 01 section 5).
 #include <cmath>
+#include <optional>
 
 #include "model/parts.h"
 
 namespace deepinfer {
 
-namespace {
-
-// q [rows, heads, head_dim], rotated; qr [rows, q_lora_rank] is left for the indexer.
-void AddQueries(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
-                const float* xq, float* qr, float* q) {
-  s.Linear("attn.wq_a", xq, w.wq_a, qr);
-  s.RmsNorm("attn.q_norm", qr, w.q_norm, qr, s.c.q_lora_rank);
-  const auto mark = s.b.memory().Save();
-  s.Linear("attn.wq_b", s.Quantised("attn.quant_qr", qr, s.c.q_lora_rank), w.wq_b, q);
-  s.b.memory().Restore(mark);
-  s.Rope("attn.rope_q", q, s.c.num_attention_heads, s.c.head_dim, rope, false);
-}
-
-}  // namespace
-
-void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* xq) {
-  const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
-  const int64_t dim = s.c.head_dim;
-  const auto mark = s.b.memory().Save();
-  float* kv = s.b.Temp<float>("attn.kv", s.rows() * dim);
-  s.Linear("attn.wkv", xq, w.wkv, kv);
-  s.RmsNorm("attn.kv_norm", kv, w.kv_norm, kv, dim);
-  s.Rope("attn.rope_kv", kv, 1, dim, rope, false);
+void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* kv,
+                   Start start) {
   s.b.Add("attn.store_window", s.k.store_rows,
           StoreRowsArgs{.n_rows = s.n_rows(),
                         .x = kv,
                         .slots = s.in->window_slots,
                         .cache = s.m.kv.window_rows(layer),
-                        .cols = static_cast<int32_t>(dim),
+                        .cols = static_cast<int32_t>(s.c.head_dim),
                         .format = s.window_format(),
-                        .fp8_max = s.num.fp8_max});
-  s.b.memory().Restore(mark);
+                        .fp8_max = s.num.fp8_max,
+                        .norm_weight = s.m.weights.layers[static_cast<size_t>(layer)].attn.kv_norm,
+                        .eps = s.c.rms_norm_eps,
+                        .rope = s.Rotation(rope),
+                        .round = s.num.bf16},
+          start);
 }
 
 namespace {
@@ -82,42 +66,62 @@ void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights&
 // Values carry the rotation of their keys, hence the inverse rotation; then per group of heads
 // wo_a, then wo_b.
 void AddOutputProjection(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
-                         float* o, float* out) {
+                         float* o, float* z, float* out) {
   const int64_t low = s.c.o_groups * s.c.o_lora_rank;
-  float* z = s.b.Temp<float>("attn.z", s.rows() * low);
-  s.Rope("attn.rope_inverse", o, s.c.num_attention_heads, s.c.head_dim, rope, true);
+  s.Rope("attn.rope_inverse", o, s.c.num_attention_heads, s.c.head_dim, rope, true,
+         Start::kAfterAll);
   s.Linear("attn.wo_a", o, w.wo_a, z,
            {.piece = s.c.head_dim,
             .x_cols = s.c.num_attention_heads * s.c.head_dim,
-            .group_out = s.c.o_lora_rank});
-  s.Linear("attn.wo_b", s.Quantised("attn.quant_z", z, low), w.wo_b, out,
-           {.piece = StepContext::PieceFor(s.c.o_lora_rank)});
+            .group_out = s.c.o_lora_rank,
+            .share_columns = true});
+  s.Quantise("attn.quant_z", z, low, Start::kOnOwn);
+  s.Linear("attn.wo_b", z, w.wo_b, out,
+           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .share_columns = true});
 }
 
 }  // namespace
 
-void AddAttention(const StepContext& s, int layer, const float* x, float* out) {
+// Phases stand in the order in which their inputs are ready: those of one group share a barrier.
+void AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out) {
   const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
   const bool compressed = s.c.ratio(layer) > 0;
   const RopeTables& rope = compressed ? s.yarn : s.plain;
-  const int64_t heads_cols = s.c.num_attention_heads * s.c.head_dim;
+  const int64_t heads_cols = s.c.num_attention_heads * s.c.head_dim, low_rank = s.c.q_lora_rank;
   const auto mark = s.b.memory().Save();
-  float* qr = s.b.Temp<float>("attn.qr", s.rows() * s.c.q_lora_rank);
+  float* low = s.b.Temp<float>("attn.low", s.rows() * low_rank);
+  float* kv = s.b.Temp<float>("attn.kv", s.rows() * s.c.head_dim);
+  float* qr = s.b.Temp<float>("attn.qr", s.rows() * low_rank);
+  float* qr_quantised = s.QuantisedTemp("attn.qr_quantised", low_rank);
+  const float* qr_in = qr_quantised != nullptr ? qr_quantised : qr;
   float* q = s.b.Temp<float>("attn.q", s.rows() * heads_cols);
   float* o = s.b.Temp<float>("attn.o", s.rows() * heads_cols);
+  float* z = s.b.Temp<float>("attn.z", s.rows() * s.c.o_groups * s.c.o_lora_rank);
+  std::optional<Compressor> compressor;
+  std::optional<Indexer> indexer;
+  if (s.c.is_kv_source(layer)) compressor.emplace(s, layer);
+  if (s.c.is_index_source(layer)) indexer.emplace(s, layer);
 
-  const auto inner = s.b.memory().Save();
-  const float* xq = s.Quantised("attn.quant_x", x, s.c.hidden_size);  // once, for wq_a and wkv
-  AddQueries(s, w, rope, xq, qr, q);
+  s.Linear("attn.wq_a", xq, w.wq_a, low, {.start = Start::kBeside});
+  s.Linear("attn.wkv", xq, w.wkv, kv, {.start = Start::kBeside});
+  if (compressor) compressor->AddProducts(x);
+  if (indexer) indexer->AddWeights(x);
+
+  s.RmsNorm("attn.q_norm", low, w.q_norm, qr, qr_quantised, low_rank, Start::kAfterAll);
+  AddWindowRows(s, layer, rope, kv, Start::kBeside);
+  if (compressor) compressor->AddRows();
+
+  s.Linear("attn.wq_b", qr_in, w.wq_b, q, {.share_columns = true});
+  s.Rope("attn.rope_q", q, s.c.num_attention_heads, s.c.head_dim, rope, false, Start::kOnOwn);
   s.b.AddProbe(LayerName(layer, "q"), q, s.n_rows(), heads_cols);
-  AddWindowRows(s, layer, rope, xq);
-  s.b.memory().Restore(inner);
+  if (indexer) indexer->AddQueries(qr_in);
+  if (compressor) compressor->AddLatents();
 
-  if (s.c.is_kv_source(layer)) AddCompressor(s, layer, x);
-  if (s.c.is_index_source(layer)) AddIndexer(s, layer, x, qr);
+  if (compressor) compressor->AddKeys();
+  if (indexer) indexer->AddSelection();
   AddSparseAttention(s, layer, w, q, o);
   s.b.AddProbe(LayerName(layer, "attn_core"), o, s.n_rows(), heads_cols);
-  AddOutputProjection(s, w, rope, o, out);
+  AddOutputProjection(s, w, rope, o, z, out);
   s.b.memory().Restore(mark);
 }
 

@@ -16,21 +16,31 @@ void AddTap(const StepContext& s, int layer, float* features) {
                   .y_stride = s.c.draft_features(),
                   .n_streams = static_cast<int32_t>(s.c.hc_mult),
                   .hidden = static_cast<int32_t>(s.c.hidden_size),
-                  .round = s.num.bf16});
+                  .round = s.num.bf16},
+          Start::kOnOwn);
 }
 
 // One main_x per position, and from it the position's window row in every stage.
-void AddDraftRows(const StepContext& s, const float* features) {
+void AddDraftRows(const StepContext& s, float* features) {
   const DraftWeights& w = s.m.weights.draft;
-  const int64_t hidden = s.c.hidden_size;
+  const int64_t hidden = s.c.hidden_size, dim = s.c.head_dim;
+  const int64_t stages = s.c.num_nextn_predict_layers, first = s.c.num_hidden_layers;
   const auto mark = s.b.memory().Save();
+  float* product = s.b.Temp<float>("draft.main_product", s.rows() * hidden);
   float* x = s.b.Temp<float>("draft.main_x", s.rows() * hidden);
-  s.Linear("draft.main_proj", s.Quantised("draft.quant_taps", features, s.c.draft_features()),
-           w.main_proj, x);
-  s.RmsNorm("draft.main_norm", x, w.main_norm, x, hidden);
-  const float* xq = s.Quantised("draft.quant_main", x, hidden);
-  for (int64_t m = 0; m < s.c.num_nextn_predict_layers; ++m) {
-    AddWindowRows(s, static_cast<int>(s.c.num_hidden_layers + m), s.plain, xq);
+  float* quantised = s.QuantisedTemp("draft.main_quantised", hidden);
+  const float* xq = quantised != nullptr ? quantised : x;
+  float* kv = s.b.Temp<float>("draft.kv", stages * s.rows() * dim);
+  s.Quantise("draft.quant_taps", features, s.c.draft_features(), Start::kAfterAll);
+  s.Linear("draft.main_proj", features, w.main_proj, product, {});
+  s.RmsNorm("draft.main_norm", product, w.main_norm, x, quantised, hidden, Start::kAfterAll);
+  const auto start = [](int64_t m) { return m == 0 ? Start::kAfterAll : Start::kBeside; };
+  for (int64_t m = 0; m < stages; ++m) {
+    const WeightView& wkv = s.m.weights.layers[static_cast<size_t>(first + m)].attn.wkv;
+    s.Linear("attn.wkv", xq, wkv, kv + m * s.rows() * dim, {.start = start(m)});
+  }
+  for (int64_t m = 0; m < stages; ++m) {
+    AddWindowRows(s, static_cast<int>(first + m), s.plain, kv + m * s.rows() * dim, start(m));
   }
   s.b.memory().Restore(mark);
 }
@@ -82,19 +92,21 @@ DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilde
   AddStart(s);
   for (int64_t l = s.c.num_hidden_layers; l < s.c.num_layers_and_stages(); ++l) {
     b.SetLayer(static_cast<int>(l));
+    AddCollapse(s, "hc.collapse", s.pre,
+                l == s.c.num_hidden_layers ? Start::kAfterAll : Start::kOnOwn);
     AddBlock(s, static_cast<int>(l));
   }
   b.SetLayer(-1);
-  float* x = b.Temp<float>("draft.x", rows * hidden);
   float* normed = b.Temp<float>("draft.normed", rows * hidden);
   float* logits = b.Temp<float>("draft.logits", rows * s.c.vocab_size);
   const int64_t cols = hidden + s.c.dspark_markov_rank;
   float* both = b.Temp<float>("draft.confidence_input", rows * cols);
   float* confidence = b.Temp<float>("draft.confidence", rows);
-  AddFinalCollapse(s, x);
-  s.RmsNorm("draft.norm", x, m.weights.draft.norm, normed, hidden);
+  AddCollapse(s, "head.collapse", s.pre, Start::kOnOwn);
+  s.RmsNorm("draft.norm", s.collapsed, m.weights.draft.norm, normed, nullptr, hidden,
+            Start::kAfterAll);
   s.Linear("draft.head", normed, m.weights.head, logits, {.exact = true});
-  AddTransitions(s, d, x, logits, both);
+  AddTransitions(s, d, s.collapsed, logits, both);
   s.Linear("draft.confidence", both, m.weights.draft.confidence, confidence, {.exact = true});
   return {logits, confidence};
 }

@@ -24,7 +24,8 @@ void AddEngram(const StepContext& s, int layer) {
                            .round = s.num.bf16,
                            .fault = s.m.fault});
   s.b.AddProbe(LayerName(layer, "engram_rows"), row_ids, s.n_rows(), columns);
-  s.Linear("engram.wkv", s.Quantised("engram.quant", e, width), w.wkv, kv);
+  s.Quantise("engram.quant", e, width, Start::kAfterAll);
+  s.Linear("engram.wkv", e, w.wkv, kv, {});
   s.b.Add("engram.gate", s.k.engram_gate,
           EngramGateArgs{.n_rows = s.n_rows(),
                          .streams = s.streams,

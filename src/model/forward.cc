@@ -28,14 +28,15 @@ void StepContext::Linear(const char* name, const float* x, const WeightView& w, 
   if (num.halved_fp8_weights && w.dtype == DType::kFp8Tile32) a.decode = WeightDecode::kHalvedFp8;
   if (num.mixer_bf16 && w.dtype == DType::kF32) a.decode = WeightDecode::kNarrowedF32;
   a.round = num.bf16 && !o.exact;
+  a.share_columns = o.share_columns;
   a.bf16_inputs = num.bf16;  // every op that feeds a product rounds to bf16 then
   a.scratch = scratch;
   a.scratch_stride = scratch_stride;
-  b.Add(name, k.linear, a);
+  b.Add(name, k.linear, a, o.start);
 }
 
 void StepContext::RmsNorm(const char* name, const float* x, const uint8_t* weight, float* y,
-                          int64_t cols, const int32_t* rows) const {
+                          float* quantised, int64_t cols, Start start, const int32_t* rows) const {
   b.Add(name, k.rms_norm,
         RmsNormArgs{.n_rows = rows != nullptr ? rows : n_rows(),
                     .x = x,
@@ -43,36 +44,35 @@ void StepContext::RmsNorm(const char* name, const float* x, const uint8_t* weigh
                     .y = y,
                     .cols = static_cast<int32_t>(cols),
                     .eps = c.rms_norm_eps,
-                    .round = num.bf16});
+                    .round = num.bf16,
+                    .quantised = quantised,
+                    .fp8_max = num.fp8_max},
+        start);
 }
 
-const float* StepContext::Quantised(const char* name, const float* x, int64_t cols) const {
-  if (!num.fp8_activations) return x;
-  float* y = b.Temp<float>(name, rows() * cols);
+void StepContext::Quantise(const char* name, float* x, int64_t cols, Start start) const {
+  if (!num.fp8_activations) return;
   b.Add(name, k.quant_rows,
         QuantRowsArgs{.n_rows = n_rows(),
                       .x = x,
-                      .y = y,
+                      .y = x,
                       .cols = static_cast<int32_t>(cols),
                       .format = RowFormat::kFp8Block32,
-                      .fp8_max = num.fp8_max});
-  return y;
+                      .fp8_max = num.fp8_max},
+        start);
 }
 
 void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_dim,
-                       const RopeTables& t, bool inverse, const int32_t* rows,
-                       const int32_t* table_rows) const {
+                       const RopeTables& t, bool inverse, Start start) const {
   b.Add(name, k.rope,
-        RopeArgs{.n_rows = rows != nullptr ? rows : n_rows(),
+        RopeArgs{.n_rows = n_rows(),
                  .x = x,
                  .heads = static_cast<int32_t>(heads),
                  .head_dim = static_cast<int32_t>(head_dim),
-                 .rope_dim = static_cast<int32_t>(c.qk_rope_head_dim),
-                 .cos = t.cos,
-                 .sin = t.sin,
-                 .table_rows = table_rows,
+                 .rope = Rotation(t),
                  .inverse = inverse,
-                 .round = num.bf16});
+                 .round = num.bf16},
+        start);
 }
 
 PagedRows StepContext::Paged(const uint8_t* cache, RowFormat format, int ratio) const {
@@ -87,7 +87,8 @@ namespace {
 
 // ---- the step ----
 
-RopeTables AddRopeTable(const StepContext& s, const char* name, const float* freq, int offset) {
+RopeTables AddRopeTable(const StepContext& s, const char* name, const float* freq, int offset,
+                        Start start) {
   const int64_t half = s.c.qk_rope_head_dim / 2;
   float* cos = s.b.Temp<float>("rope.cos", s.rows() * half);
   float* sin = s.b.Temp<float>("rope.sin", s.rows() * half);
@@ -98,16 +99,17 @@ RopeTables AddRopeTable(const StepContext& s, const char* name, const float* fre
                         .freq = freq,
                         .half = static_cast<int32_t>(half),
                         .cos = cos,
-                        .sin = sin});
+                        .sin = sin},
+          start);
   return {cos, sin};
 }
 
 // A compressed row stands at the position of its group's first token.
 void AddRopeTables(StepContext& s) {
-  s.plain = AddRopeTable(s, "rope.plain", s.m.rope_plain, 0);
-  s.yarn = AddRopeTable(s, "rope.yarn", s.m.rope_yarn, 0);
+  s.plain = AddRopeTable(s, "rope.plain", s.m.rope_plain, 0, Start::kAfterAll);
+  s.yarn = AddRopeTable(s, "rope.yarn", s.m.rope_yarn, 0, Start::kBeside);
   s.group[1] = s.yarn;
-  s.group[2] = AddRopeTable(s, "rope.group2", s.m.rope_yarn, -1);
+  s.group[2] = AddRopeTable(s, "rope.group2", s.m.rope_yarn, -1, Start::kBeside);
 }
 
 // Most floats a thread needs at once; see the scratch contracts in ops/.
@@ -130,6 +132,8 @@ void BookStepBuffers(StepContext& s) {
   const int64_t rows = s.rows(), n = s.c.hc_mult, pairs = rows * s.c.max_experts_per_tok();
   s.streams = s.b.Temp<float>("streams", rows * n * s.c.hidden_size);
   s.pre = s.b.Temp<float>("pre", rows * n);
+  s.collapsed = s.b.Temp<float>("hc.collapsed", rows * s.c.hidden_size);
+  s.raw_mix = s.b.Temp<float>("hc.raw", rows * (2 + n) * n);
   s.selected = s.b.Temp<int32_t>("index.selected", rows * s.c.index_topk);
   s.n_selected = s.b.Temp<int32_t>("index.n_selected", rows);
   const int64_t blocks = s.c.candidate_source_layer_id >= 0 ? s.c.candidate_topk_blocks : 0;
@@ -153,8 +157,8 @@ const float* AddHead(const StepContext& s, int64_t max_samples) {
   float* x = s.b.Temp<float>("head.x", s.rows() * hidden);
   float* sampled = s.b.Temp<float>("head.sampled", max_samples * hidden);
   float* logits = s.b.Temp<float>("head.logits", max_samples * s.c.vocab_size);
-  AddFinalCollapse(s, x);
-  s.RmsNorm("head.norm", x, s.m.weights.norm, x, hidden);
+  AddCollapse(s, "head.collapse", s.pre, s.m.draft_rows ? Start::kAfterAll : Start::kOnOwn);
+  s.RmsNorm("head.norm", s.collapsed, s.m.weights.norm, x, nullptr, hidden, Start::kAfterAll);
   s.b.AddProbe("final_hidden", x, s.n_rows(), hidden);
   s.b.Add("head.gather", s.k.gather_rows,
           GatherRowsArgs{.n_rows = &s.in->n_samples,
@@ -179,18 +183,8 @@ void AddStart(StepContext& s) {
                     .table = s.m.weights.embed,
                     .streams = s.streams,
                     .pre = s.pre,
-                    .n_streams = static_cast<int32_t>(s.c.hc_mult)});
-}
-
-void AddFinalCollapse(const StepContext& s, float* x) {
-  s.b.Add("head.collapse", s.k.collapse,
-          CollapseArgs{.n_rows = s.n_rows(),
-                       .streams = s.streams,
-                       .pre = s.pre,
-                       .y = x,
-                       .n_streams = static_cast<int32_t>(s.c.hc_mult),
-                       .hidden = static_cast<int32_t>(s.c.hidden_size),
-                       .round = s.num.bf16});
+                    .n_streams = static_cast<int32_t>(s.c.hc_mult)},
+          Start::kBeside);
 }
 
 ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBuilder& b) {
@@ -203,7 +197,9 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
     b.AddProbe(fmt::format("streams.{}", layer), s.streams, s.n_rows(),
                s.c.hc_mult * s.c.hidden_size);
     b.AddProbe(fmt::format("pre.{}", layer), s.pre, s.n_rows(), s.c.hc_mult);
-    if (s.c.engram_index(layer) >= 0) AddEngram(s, layer);
+    const bool engram = s.c.engram_index(layer) >= 0;
+    if (engram) AddEngram(s, layer);
+    AddCollapse(s, "hc.collapse", s.pre, engram || layer == 0 ? Start::kAfterAll : Start::kOnOwn);
     if (m.draft_rows) AddTap(s, layer, features);
     AddBlock(s, layer);
   }

@@ -6,19 +6,22 @@ namespace deepinfer {
 
 namespace {
 
-void AddRouter(const StepContext& s, int layer, const FfnWeights& w, const float* x) {
+// Where the router leaves its choice.
+struct RouterBuffers {
+  float* logits;   // [rows, experts]
+  int32_t* ids;    // [rows, topk]
+  float* weights;  // [rows, topk]
+};
+
+void AddRoute(const StepContext& s, int layer, const FfnWeights& w, const RouterBuffers& r) {
   const int64_t n = s.c.n_experts(layer), topk = s.c.experts_per_tok(layer);
-  float* logits = s.b.Temp<float>("moe.router_logits", s.rows() * n);
-  int32_t* ids = s.b.Temp<int32_t>("moe.expert_ids", s.rows() * topk);
-  float* weights = s.b.Temp<float>("moe.expert_weights", s.rows() * topk);
-  s.Linear("moe.gate", x, w.gate, logits, {.exact = true});
   if (s.m.uniform_routing) {
     s.b.Add("moe.route", UniformRoute,
             UniformRouteArgs{.n_rows = s.n_rows(),
                              .tokens = s.in->ids,
                              .positions = s.in->positions,
-                             .ids = ids,
-                             .weights = weights,
+                             .ids = r.ids,
+                             .weights = r.weights,
                              .n_experts = static_cast<int32_t>(n),
                              .topk = static_cast<int32_t>(topk),
                              .layer = layer,
@@ -26,24 +29,29 @@ void AddRouter(const StepContext& s, int layer, const FfnWeights& w, const float
   } else {
     s.b.Add("moe.route", s.k.route,
             RouteArgs{.n_rows = s.n_rows(),
-                      .logits = logits,
+                      .logits = r.logits,
                       .bias = w.bias,
-                      .ids = ids,
-                      .weights = weights,
+                      .ids = r.ids,
+                      .weights = r.weights,
                       .n_experts = static_cast<int32_t>(n),
                       .topk = static_cast<int32_t>(topk),
                       .normalize = topk > 1,
                       .scaling = s.c.routed_scaling_factor});
   }
-  s.b.AddProbe(LayerName(layer, "router_ids"), ids, s.n_rows(), topk);
-  s.b.AddProbe(LayerName(layer, "router_weights"), weights, s.n_rows(), topk);
+  s.b.AddProbe(LayerName(layer, "router_ids"), r.ids, s.n_rows(), topk);
+  s.b.AddProbe(LayerName(layer, "router_weights"), r.weights, s.n_rows(), topk);
+}
+
+// One row was routed by the thread that groups the pairs.
+void AddGroupPairs(const StepContext& s, int layer, const RouterBuffers& r) {
   s.b.Add("moe.group_pairs", s.k.group_pairs,
           GroupPairsArgs{.n_rows = s.n_rows(),
-                         .ids = ids,
-                         .weights = weights,
-                         .n_experts = static_cast<int32_t>(n),
-                         .topk = static_cast<int32_t>(topk),
-                         .pairs = s.routed});
+                         .ids = r.ids,
+                         .weights = r.weights,
+                         .n_experts = static_cast<int32_t>(s.c.n_experts(layer)),
+                         .topk = static_cast<int32_t>(s.c.experts_per_tok(layer)),
+                         .pairs = s.routed},
+          s.rows() == 1 ? Start::kOnOwn : Start::kAfterAll);
 }
 
 // Do inputs and activations of the experts come from the Q8 quantiser?
@@ -51,7 +59,7 @@ bool QuantisesExperts(const Numerics& num) { return num.fp8_activations && num.f
 
 // act [pairs, inter] of the experts in `pairs`.
 void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
-               const ExpertWeights* experts, const float* x, float* act) {
+               const ExpertWeights* experts, const float* x, float* act, Start start) {
   const bool quantise = QuantisesExperts(s.num);
   s.b.Add(name, s.k.gate_up,
           GateUpArgs{.pairs = pairs,
@@ -68,28 +76,43 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                      .bf16_inputs = s.num.bf16,
                      .fp8_inputs = quantise,
                      .scratch = s.scratch,
-                     .scratch_stride = s.scratch_stride});
+                     .scratch_stride = s.scratch_stride},
+          start);
 }
 
 }  // namespace
 
-void AddMoe(const StepContext& s, int layer, const float* x, float* out) {
+// The shared expert runs beside the router, on which the routed experts wait.
+void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, float* out) {
   const FfnWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].ffn;
-  const int64_t hidden = s.c.hidden_size, inter = s.c.moe_intermediate_size;
+  const int64_t hidden = s.c.hidden_size, inter = s.c.moe_intermediate_size, rows = s.rows();
+  const int64_t n_experts = s.c.n_experts(layer), topk = s.c.experts_per_tok(layer);
   const auto mark = s.b.memory().Save();
-  AddRouter(s, layer, w, x);
+  const RouterBuffers router{s.b.Temp<float>("moe.router_logits", rows * n_experts),
+                             s.b.Temp<int32_t>("moe.expert_ids", rows * topk),
+                             s.b.Temp<float>("moe.expert_weights", rows * topk)};
+  float* y = s.b.Temp<float>("moe.routed", rows * hidden);
+  float* shared = s.b.Temp<float>("moe.shared", rows * hidden);
+  float* act = s.b.Temp<float>("moe.act", rows * topk * inter);
+  float* shared_act = s.b.Temp<float>("moe.shared_act", rows * inter);
+
+  s.Linear("moe.gate", x, w.gate, router.logits, {.exact = true, .start = Start::kBeside});
+  AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, shared_act, Start::kBeside);
+
+  AddRoute(s, layer, w, router);
+  if (rows == 1) AddGroupPairs(s, layer, router);
+  s.Linear("moe.shared_down", shared_act, w.shared.w2, shared,
+           {.piece = StepContext::PieceFor(inter), .start = Start::kBeside});
+  if (rows > 1) AddGroupPairs(s, layer, router);
+
+  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), xq, act, Start::kAfterAll);
   s.b.Add("moe.check_experts", s.k.check_experts,
           CheckExpertsArgs{.pairs = s.routed,
                            .experts = w.experts.data(),
                            .checked = s.m.checked_experts + layer * s.c.max_experts(),
                            .layer = layer,
-                           .fault = s.m.fault});
-  const float* xq = s.num.fp8_expert_inputs ? s.Quantised("moe.quant_x", x, hidden) : x;
-
-  float* y = s.b.Temp<float>("moe.routed", s.rows() * hidden);
-  float* shared = s.b.Temp<float>("moe.shared", s.rows() * hidden);
-  float* act = s.b.Temp<float>("moe.act", s.rows() * s.c.experts_per_tok(layer) * inter);
-  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), xq, act);
+                           .fault = s.m.fault},
+          Start::kBeside);
   s.b.Add("moe.experts_down", s.k.down,
           DownArgs{.n_rows = s.n_rows(),
                    .pairs = s.routed,
@@ -103,15 +126,14 @@ void AddMoe(const StepContext& s, int layer, const float* x, float* out) {
                    .fp8_inputs = QuantisesExperts(s.num),
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
-  AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, act);
-  s.Linear("moe.shared_down", act, w.shared.w2, shared, {.piece = StepContext::PieceFor(inter)});
   s.b.Add("moe.combine", s.k.add,
           AddArgs{.n_rows = s.n_rows(),
                   .a = y,
                   .b = shared,
                   .y = out,
                   .cols = static_cast<int32_t>(hidden),
-                  .round = s.num.bf16});
+                  .round = s.num.bf16},
+          Start::kOnOwn);
   s.b.memory().Restore(mark);
 }
 

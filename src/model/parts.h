@@ -22,8 +22,10 @@ struct StepContext {
   const StepInputs* in;
   PlanBuilder& b;
 
-  float* streams = nullptr;  // [rows, S, hidden] residual streams H
-  float* pre = nullptr;      // [rows, S] pre-mix left by the previous sublayer
+  float* streams = nullptr;    // [rows, S, hidden] residual streams H
+  float* pre = nullptr;        // [rows, S] pre-mix left by the previous sublayer
+  float* collapsed = nullptr;  // [rows, hidden] collapsed streams, the next sublayer's input
+  float* raw_mix = nullptr;    // [rows, (2 + S) S] products for its mix
   RopeTables plain = {}, yarn = {}, group[kMaxRatio + 1] = {};
 
   // Lists of the newest index source layer, read by the layers that reuse them.
@@ -44,23 +46,30 @@ struct StepContext {
     const int32_t* n_rows = nullptr;  // default: all rows of the step
     int64_t piece = 0, x_cols = 0, group_out = 0;
     bool exact = false;
+    bool share_columns = false;  // a kOnOwn phase follows, or the columns of the phase before count
+    Start start = Start::kAfterAll;
   };
   void Linear(const char* name, const float* x, const WeightView& w, float* y,
               const LinearOptions& o) const;
-  void Linear(const char* name, const float* x, const WeightView& w, float* y) const {
-    Linear(name, x, w, y, {});
+
+  // quantised: also y as input of an fp8 or fp4 weight (see QuantisedTemp), or null. y != x.
+  void RmsNorm(const char* name, const float* x, const uint8_t* weight, float* y, float* quantised,
+               int64_t cols, Start start, const int32_t* n_rows = nullptr) const;
+
+  // A buffer for x quantised as input of an fp8 or fp4 weight, or null where the numerics do not
+  // quantise; such weights then read x itself.
+  float* QuantisedTemp(const char* name, int64_t cols, bool wanted = true) const {
+    return wanted && num.fp8_activations ? b.Temp<float>(name, rows() * cols) : nullptr;
   }
 
-  void RmsNorm(const char* name, const float* x, const uint8_t* weight, float* y, int64_t cols,
-               const int32_t* n_rows = nullptr) const;
+  // Quantises x in place as input of an fp8 or fp4 weight, if the numerics do.
+  void Quantise(const char* name, float* x, int64_t cols, Start start) const;
 
-  // x as input of an fp8 or fp4 weight: quantised into a new buffer, or x itself where the numerics
-  // do not quantise.
-  const float* Quantised(const char* name, const float* x, int64_t cols) const;
-
+  RowRotation Rotation(const RopeTables& t, const int32_t* table_rows = nullptr) const {
+    return {t.cos, t.sin, table_rows, static_cast<int32_t>(c.qk_rope_head_dim)};
+  }
   void Rope(const char* name, float* x, int64_t heads, int64_t head_dim, const RopeTables& t,
-            bool inverse, const int32_t* n_rows = nullptr,
-            const int32_t* table_rows = nullptr) const;
+            bool inverse, Start start) const;
 
   PagedRows Paged(const uint8_t* rows, RowFormat format, int ratio) const;
 
@@ -79,28 +88,72 @@ struct StepContext {
   }
 };
 
-// Each adds the phases of one part. x: [rows, hidden] normed sublayer input. Temporaries are
-// released on return.
+// Each adds the phases of one part. Temporaries are released on return, except those that phases of
+// the same group may still use: such buffers live in StepContext.
 void AddEngram(const StepContext& s, int layer);
+
+// collapsed = sum_s pre[s] streams[s].
+void AddCollapse(const StepContext& s, const char* name, const float* pre, Start start);
+
+// Everything behind the collapse for the layer's attention. The last phase leaves columns of
+// the streams with their thread.
 void AddBlock(const StepContext& s, int layer);
-void AddAttention(const StepContext& s, int layer, const float* x, float* out);
-void AddCompressor(const StepContext& s, int layer, const float* x);
-void AddIndexer(const StepContext& s, int layer, const float* x, const float* qr);
-void AddMoe(const StepContext& s, int layer, const float* x, float* out);
+
+// x: [rows, hidden] normed sublayer input, xq: quantised as input of fp8 weights, or x. The last
+// phase leaves columns of `out` with their thread. The first runs beside the sublayer's mix.
+void AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out);
+void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, float* out);
+
+// The compressor of a kv source layer, cut where its phases can stand beside those of the queries.
+class Compressor {
+ public:
+  Compressor(const StepContext& s, int layer);  // books its buffers
+  void AddProducts(const float* x) const;       // kBeside: with what reads x
+  void AddRows() const;                         // kBeside: with what reads these products
+  void AddLatents() const;                      // kBeside: with what reads AddRows
+  void AddKeys() const;                         // the rest, in groups of its own
+
+ private:
+  void AddStore(const char* name, const float* x, int64_t cols, uint8_t* cache, RowFormat format,
+                const uint8_t* norm, Start start) const;
+  void AddKeyProduct(Start start) const;
+
+  const StepContext& s_;
+  const CompressorWeights& w_;
+  const int layer_, ratio_;
+  float *kv_, *score_;  // [rows, head_dim] products; score only for ratio 2
+  float* pooled_;       // [groups, head_dim] before the norm
+  float* latent_;       // [groups, head_dim] after it
+  float* key_;          // [groups, index_head_dim]
+};
+
+// The query side of an index source layer, cut in the same way.
+class Indexer {
+ public:
+  Indexer(const StepContext& s, int layer);
+  void AddWeights(const float* x) const;   // kBeside: with what reads x
+  void AddQueries(const float* qr) const;  // kBeside: with what reads qr, quantised
+  void AddSelection() const;               // groups of its own
+
+ private:
+  const StepContext& s_;
+  const IndexerWeights& w_;
+  const int layer_;
+  float *q_, *weights_;
+};
 
 // Step buffers, rotary tables and the embedding.
 void AddStart(StepContext& s);
-// x [rows, hidden]: the streams collapsed with the last sublayer's pre-mix.
-void AddFinalCollapse(const StepContext& s, float* x);
-// One row per token that is key and value of all heads, into the window ring of a layer or stage.
-// xq: what its wkv reads.
-void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* xq);
+// One row per token that is key and value of all heads, normed and rotated into the window ring of
+// a layer or stage. kv [rows, head_dim]: the product of its wkv.
+void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, const float* kv,
+                   Start start);
 
 // features [rows, draft_features()]: the mean of the streams that enter a target layer, after its
-// Engram.
+// Engram. Follows their collapse.
 void AddTap(const StepContext& s, int layer, float* features);
-// The window rows of all draft stages.
-void AddDraftRows(const StepContext& s, const float* features);
+// The window rows of all draft stages. Quantises the features in place.
+void AddDraftRows(const StepContext& s, float* features);
 
 // "layers.3.attn_in"
 std::string LayerName(int layer, const char* what);

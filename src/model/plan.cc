@@ -1,5 +1,8 @@
 #include "model/plan.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
 #include <utility>
 
 #include "base/check.h"
@@ -13,9 +16,10 @@ struct PlanRun {
   const RegionPlan* plan;
   const ProbeFn* observer;
   StepProfile* profile;
+  uint32_t seed;
 };
 
-// One phase on one thread, with its barrier, on the clock.
+// One phase on one thread, with a barrier of its own whatever its start, on the clock.
 void RunProfiled(const PlanRun& run, size_t i, Work work) {
   const Phase& phase = run.plan->phases[i];
   if (work.tid == 0) {
@@ -40,11 +44,13 @@ void RunThread(void* context, int tid) {
     if (run.profile != nullptr) {
       RunProfiled(run, i, work);
     } else {
+      if (i > 0 && phase.start == Start::kAfterAll) run.team->Barrier();
       phase.invoke(phase.kernel, phase.args, work);
-      run.team->Barrier();
     }
-    if (run.observer == nullptr) continue;
     const std::vector<Probe>& probes = run.plan->probes;
+    if (run.observer == nullptr || next_probe == probes.size() || probes[next_probe].phase != i)
+      continue;
+    run.team->Barrier();
     for (; next_probe < probes.size() && probes[next_probe].phase == i; ++next_probe) {
       if (tid == 0) (*run.observer)(probes[next_probe]);
     }
@@ -52,11 +58,47 @@ void RunThread(void* context, int tid) {
   }
 }
 
+// First phases of the chains of the group that begins at phase `begin`, and one past the last: a
+// chain is a phase and those that build on its parts.
+std::vector<size_t> Chains(const std::vector<Phase>& phases, size_t begin) {
+  std::vector<size_t> chains = {begin};
+  size_t i = begin + 1;
+  for (; i < phases.size() && phases[i].start != Start::kAfterAll; ++i) {
+    if (phases[i].start == Start::kBeside) chains.push_back(i);
+  }
+  chains.push_back(i);
+  return chains;
+}
+
+void RunThreadShuffled(void* context, int tid) {
+  const PlanRun& run = *static_cast<PlanRun*>(context);
+  const Work work{tid, run.team->size()};
+  const std::vector<Phase>& phases = run.plan->phases;
+  std::minstd_rand random(run.seed + static_cast<uint32_t>(tid));
+  for (size_t begin = 0; begin < phases.size();) {
+    const std::vector<size_t> chains = Chains(phases, begin);
+    std::vector<size_t> order(chains.size() - 1);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::shuffle(order.begin(), order.end(), random);
+    for (size_t chain : order) {
+      for (size_t i = chains[chain]; i < chains[chain + 1]; ++i)
+        phases[i].invoke(phases[i].kernel, phases[i].args, work);
+    }
+    run.team->Barrier();
+    begin = chains.back();
+  }
+}
+
 }  // namespace
 
 void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer, StepProfile* profile) {
-  PlanRun run{&team, &plan, observer, profile};
+  PlanRun run{&team, &plan, observer, profile, 0};
   team.Run(RunThread, &run);
+}
+
+void RunPlanShuffled(Team& team, const RegionPlan& plan, uint32_t seed) {
+  PlanRun run{&team, &plan, nullptr, nullptr, seed};
+  team.Run(RunThreadShuffled, &run);
 }
 
 namespace {

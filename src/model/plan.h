@@ -16,10 +16,20 @@
 
 namespace deepinfer {
 
-// One kernel call by all threads; a barrier follows. args point into arena, weights, caches and
-// step inputs, and never change.
+// What a phase waits for. Phases from one kAfterAll to the next are a group: no barrier stands
+// between them, so each thread runs through its parts of the group alone.
+enum class Start : uint8_t {
+  kAfterAll,  // everything before: a barrier
+  kBeside,    // the last barrier only: reads nothing that the group writes, and writes nothing that
+              // it touches (the scratch of the own thread aside)
+  kOnOwn,     // the own thread's part of the phase before, which left it all it reads of the group
+};
+
+// One kernel call by all threads. args point into arena, weights, caches and step inputs, and never
+// change.
 struct Phase {
   const char* name;
+  Start start;
   void (*invoke)(void (*kernel)(), const void* args, Work work);
   void (*kernel)();
   const void* args;
@@ -49,10 +59,15 @@ struct RegionPlan {
 // Called on thread 0 between phases, while the other threads wait.
 using ProbeFn = std::function<void(const Probe&)>;
 
-// Runs all phases. Without `observer` no probe costs anything; without `profile`, which must have
-// room for the plan, no clock is read.
+// Runs all phases. Without `observer` no probe costs anything, with it every probe brings a
+// barrier; without `profile`, which must have room for the plan, no clock is read, with it a
+// barrier follows every phase.
 void RunPlan(Team& team, const RegionPlan& plan, const ProbeFn* observer = nullptr,
              StepProfile* profile = nullptr);
+
+// The same, but every thread takes the phases of a group in a random order of its own (kOnOwn stays
+// behind what it builds on). Results must not change (tests).
+void RunPlanShuffled(Team& team, const RegionPlan& plan, uint32_t seed);
 
 // Model code calls this to lay out memory and list phases. It runs twice for every bucket: once
 // with base == nullptr to learn how much memory the plan needs (memory().peak_bytes()), once with
@@ -79,13 +94,14 @@ class PlanBuilder {
   void SetLayer(int layer) { layer_ = layer; }
 
   template <class Args>
-  void Add(const char* name, KernelOf<Args> kernel, const Args& args) {
-    AddPhase(name, kernel, args, &Cost<Args>);
+  void Add(const char* name, KernelOf<Args> kernel, const Args& args,
+           Start start = Start::kAfterAll) {
+    AddPhase(name, kernel, args, start, &Cost<Args>);
   }
   // A further phase of an operation whose cost an earlier phase with the same arguments stands for.
   template <class Args>
   void AddUncounted(const char* name, KernelOf<Args> kernel, const Args& args) {
-    AddPhase(name, kernel, args, [](const void*) { return OpCost{}; });
+    AddPhase(name, kernel, args, Start::kAfterAll, [](const void*) { return OpCost{}; });
   }
 
   void AddProbe(std::string name, float* data, const int32_t* n_rows, int64_t cols);
@@ -96,12 +112,12 @@ class PlanBuilder {
 
  private:
   template <class Args>
-  void AddPhase(const char* name, KernelOf<Args> kernel, const Args& args,
+  void AddPhase(const char* name, KernelOf<Args> kernel, const Args& args, Start start,
                 OpCost (*cost)(const void*)) {
     auto& bytes = plan_.args.emplace_back(new std::byte[sizeof(Args)]);
     const Args* copy = new (bytes.get()) Args(args);
     plan_.phases.push_back(
-        {name, &Invoke<Args>, reinterpret_cast<void (*)()>(kernel), copy, cost, layer_});
+        {name, start, &Invoke<Args>, reinterpret_cast<void (*)()>(kernel), copy, cost, layer_});
   }
 
   template <class Args>

@@ -6,7 +6,7 @@
 namespace deepinfer {
 
 // y[r] = mean over streams of streams[r], summed in fp32, rounded to bf16 if `round` (spec 05
-// section 2). Rows of y lie y_stride apart: one tap beside the other.
+// section 2). Rows of y lie y_stride apart: one tap beside the other. Threads share columns.
 struct TapArgs {
   const int32_t* n_rows;
   const float* streams;  // [rows, S, hidden]

@@ -6,6 +6,7 @@
 namespace deepinfer {
 
 // streams[r, s] = table[ids[r]] for every stream s; pre[r] = (1, 0, 0, ...) (spec 01 section 3).
+// Threads share columns; pre comes from the thread of the first.
 struct EmbedArgs {
   const int32_t* n_rows;
   const int32_t* ids;  // [rows], each inside the table (the engine has checked)

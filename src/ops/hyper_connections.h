@@ -13,7 +13,8 @@ namespace deepinfer {
 //   post[k] = 2 sigmoid(m[S + k] * scale[1] + base[S + k])
 //   comb[j, k] = m[2S + jS + k] * scale[2] + base[2S + jS + k]
 // comb then: softmax over k, + hc_eps, then alternately columns and rows divided by (their sum +
-// hc_eps): `iterations` column steps and iterations - 1 row steps, columns last.
+// hc_eps): `iterations` column steps and iterations - 1 row steps, columns last. Threads share
+// rows.
 struct MixArgs {
   const int32_t* n_rows;
   const float* streams;  // [rows, S, hidden]
@@ -27,7 +28,7 @@ struct MixArgs {
   float hc_eps, rms_eps;
 };
 
-// y = sum_s pre[s] * streams[s], rounded to bf16 if `round`.
+// y = sum_s pre[s] * streams[s], rounded to bf16 if `round`. Threads share columns.
 struct CollapseArgs {
   const int32_t* n_rows;
   const float* streams;  // [rows, S, hidden]
@@ -38,6 +39,7 @@ struct CollapseArgs {
 };
 
 // streams[j] = post[j] * out + sum_i comb[i, j] * streams[i], rounded to bf16 if `round`. In place.
+// Threads share columns.
 struct ExpandArgs {
   const int32_t* n_rows;
   const float* out;   // [rows, hidden]

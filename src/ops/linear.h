@@ -24,6 +24,7 @@ static inline int64_t LinearScratchFloats(int64_t cols) { return (cols + 31) / 3
 // group_out > 0 makes the product block-diagonal: output o reads the columns (o / group_out) *
 // w.cols ... of its row of x (the grouped output projection wo_a). Otherwise every output reads
 // columns 0 ... w.cols.
+// Threads share outputs: as the kernel likes, or as columns (SplitColumns) if `share_columns`.
 struct LinearArgs {
   const int32_t* n_rows;
   const float* x;  // [rows, x_stride]
@@ -35,6 +36,7 @@ struct LinearArgs {
   int32_t group_out;
   WeightDecode decode;
   bool round;
+  bool share_columns = false;
   // Every value of x lies on the bf16 grid: kernels may multiply in bf16 where the weights are bf16
   // values too (any dtype but kF32). They then read subnormal bf16 values as zero.
   bool bf16_inputs = false;

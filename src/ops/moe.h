@@ -9,7 +9,7 @@ namespace deepinfer {
 // s_e = sqrt(softplus(logits[e])) with softplus(z) = z for z > 20; the topk largest of s_e +
 // bias[e] (lower id first on ties), best first; weights = s_e without the bias, divided by (their
 // sum + 1e-20) if `normalize`, times `scaling`. A NaN among the row's scores or biases is chosen
-// last and makes all weights of the row NaN: it must not pass as a choice.
+// last and makes all weights of the row NaN: it must not pass as a choice. Threads share rows.
 struct RouteArgs {
   const int32_t* n_rows;
   const float* logits;  // [rows, n_experts]
@@ -32,7 +32,8 @@ struct ExpertPairs {
   float* weights;     // [max rows * topk]
 };
 
-// Fills ExpertPairs from the router's choice. Runs on thread 0.
+// Fills ExpertPairs from the router's choice. Runs on the last thread, which also routes the last
+// row: for a single row no barrier is needed between the two.
 struct GroupPairsArgs {
   const int32_t* n_rows;
   const int32_t* ids;    // [rows, topk]
@@ -85,7 +86,7 @@ struct GateUpArgs {
 };
 
 // y[r] = sum over the row's experts, ascending id, of b( w2 . act[pair] ), fp32; rows without a
-// pair give 0. b as above. Threads share every expert by output columns.
+// pair give 0. b as above. Threads share columns of y.
 struct DownArgs {
   const int32_t* n_rows;
   ExpertPairs pairs;

@@ -6,7 +6,8 @@
 namespace deepinfer {
 
 // y = w * (x / sqrt(mean(x^2) + eps)), all in fp32, rounded once to bf16 if `round` (spec 01
-// section 2.1). x == y allowed.
+// section 2.1). With `quantised`, also the Q8 values of y (ops/rows.h). Threads share the columns
+// of few rows, each reading the whole row: y must not overlap x.
 struct RmsNormArgs {
   const int32_t* n_rows;
   const float* x;         // [rows, cols]
@@ -15,9 +16,12 @@ struct RmsNormArgs {
   int32_t cols;
   float eps;
   bool round;
+  float* quantised = nullptr;  // [rows, cols] or null; cols is then a multiple of 32
+  float fp8_max = 0;
 };
 
-// y = a + b, rounded to bf16 if `round` (spec 01 section 7.4). y == a or y == b allowed.
+// y = a + b, rounded to bf16 if `round` (spec 01 section 7.4). y == a or y == b allowed. Threads
+// share columns.
 struct AddArgs {
   const int32_t* n_rows;
   const float* a;

@@ -43,6 +43,12 @@ static inline Span SplitWork(int64_t count, int64_t unit, Work work) {
   return {begin < count ? begin : count, end < count ? end : count};
 }
 
+// The columns of every row that belong to this thread. Ops whose contract says "threads share
+// columns" cut all rows at the same places, so a thread finds in its part of one op's result what
+// it needs for its part of the next: no barrier in between (Start::kOnOwn, model/plan.h). 32: one
+// block of the quantisers.
+static inline Span SplitColumns(int64_t cols, Work work) { return SplitWork(cols, 32, work); }
+
 // Bad checkpoint data met inside a step. The first one found is kept (which one is not fixed when
 // several threads meet one); the engine looks at it after the step and answers with a sentence.
 struct Fault {

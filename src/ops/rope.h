@@ -19,16 +19,22 @@ struct RopeTableArgs {
   float* sin;         // [rows, half]
 };
 
-// Rotates the last rope_dim values of every head in place: (a, b) -> (a cos - b sin, a sin + b
+// Which angles a row is rotated by.
+struct RowRotation {
+  const float* cos;           // [table rows, dim / 2]
+  const float* sin;           // [table rows, dim / 2]
+  const int32_t* table_rows;  // [rows] row of the tables to use, or null for the row itself
+  int32_t dim;                // values that are rotated: the last of a head
+};
+
+// Rotates the last rope.dim values of every head in place: (a, b) -> (a cos - b sin, a sin + b
 // cos), or the inverse (sin negated); fp32 inside without contraction into FMA being required, then
-// rounded to bf16 if `round`.
+// rounded to bf16 if `round`. Threads share columns (all heads of a row are its columns).
 struct RopeArgs {
   const int32_t* n_rows;
-  float* x;  // [rows, heads, head_dim]
-  int32_t heads, head_dim, rope_dim;
-  const float* cos;           // [table rows, rope_dim / 2]
-  const float* sin;           // [table rows, rope_dim / 2]
-  const int32_t* table_rows;  // [rows] row of the tables to use, or null for the row itself
+  float* x;                 // [rows, heads, head_dim]
+  int32_t heads, head_dim;  // head_dim even
+  RowRotation rope;
   bool inverse, round;
 };
 

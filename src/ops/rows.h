@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/op.h"
+#include "ops/rope.h"
 
 namespace deepinfer {
 
@@ -49,8 +50,9 @@ static inline int64_t RowBytes(RowFormat format, int64_t cols) {
 //     scale = e4m3(min(amax / 6, 448))
 //     code = e2m1(x / scale)
 //
-// Codes round to nearest even and saturate. A block with a NaN gets a NaN scale (255; Q4e: 0x7f),
-// so that all its values are NaN; its codes are unspecified. Infinities saturate.
+// Threads share columns. Codes round to nearest even and saturate. A block with a NaN gets a NaN
+// scale (255; Q4e: 0x7f), so that all its values are NaN; its codes are unspecified. Infinities
+// saturate.
 struct QuantRowsArgs {
   const int32_t* n_rows;
   const float* x;  // [rows, cols]
@@ -60,7 +62,8 @@ struct QuantRowsArgs {
   float fp8_max;  // 448, or 224 with trn2; kFp8Block32 only
 };
 
-// Writes row r of x into row slots[r] of a cache, quantised to its format.
+// Writes row r of x into row slots[r] of a cache, quantised to its format; before that normed as by
+// RmsNormArgs if norm_weight is set, then rotated as one head of RopeArgs if rope.cos is.
 struct StoreRowsArgs {
   const int32_t* n_rows;
   const float* x;        // [rows, cols]
@@ -69,6 +72,10 @@ struct StoreRowsArgs {
   int32_t cols;          // multiple of 32
   RowFormat format;
   float fp8_max;
+  const uint8_t* norm_weight = nullptr;  // [cols] bf16, any alignment, or null
+  float eps = 0;
+  RowRotation rope = {};
+  bool round = false;  // norm and rotation each round to bf16
 };
 
 // y[r] = x[rows[r]].

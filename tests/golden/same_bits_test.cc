@@ -163,6 +163,19 @@ TEST_P(SameBitsTest, AnySchedule) {
   }
 }
 
+// Phases that share no barrier are independent: any order of them gives the same bits.
+TEST_P(SameBitsTest, AnyOrderOfIndependentPhases) {
+  std::mt19937 random(17);
+  const auto plain = Load(GetParam(), 1, 64), shuffled = Load(GetParam(), 3, 16);
+  const Tokens text = RandomTokens(*plain, 40, &random);
+  const Bits want = Alone(*plain, text, 64);
+  shuffled->ShufflePhases(1);
+  for (int64_t chunk : {1, 16}) {
+    shuffled->PoisonTemporaries();
+    EXPECT_TRUE(Alone(*shuffled, text, chunk) == want) << "rows a step: " << chunk;
+  }
+}
+
 // Going back is a smaller length: what follows equals a fresh start, whatever was there before.
 TEST_P(SameBitsTest, Rollback) {
   std::mt19937 random(11);

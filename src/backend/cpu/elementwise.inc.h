@@ -1,69 +1,63 @@
 // Embedding, norms, rotary embedding, hyper-connections and pooling. Included inside namespace
-// deepinfer::cpu::<isa>. All of them are bound by memory. Threads share columns where a column does
-// not need the rest of its row; products and sums round one by one like the reference, so those ops
-// equal it bit for bit.
+// deepinfer::cpu::<isa>, after norm_rope.inc.h. All of them are bound by memory. Threads share
+// columns where a column does not need the rest of its row; products and sums round one by one like
+// the reference, so those ops equal it bit for bit.
 
 void Embed(const EmbedArgs& a, Work w) {
   const int64_t hidden = a.table.cols;
-  const Span part = SplitWork(*a.n_rows * hidden, 64, w);
-  for (int64_t i = part.begin; i < part.end;) {
-    const RowPart p = PartAt(i, hidden, part);
-    const uint8_t* from = a.table.data + a.ids[p.row] * a.table.row_stride_bytes;
-    float* streams = a.streams + p.row * a.n_streams * hidden;
-    for (int64_t d = p.begin; d < p.end; d += kLanes) {
-      const Vec value = LoadBf16First(from + 2 * d, p.end - d);
+  const Span part = SplitColumns(hidden, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    const uint8_t* from = a.table.data + a.ids[r] * a.table.row_stride_bytes;
+    float* streams = a.streams + r * a.n_streams * hidden;
+    for (int64_t d = part.begin; d < part.end; d += kLanes) {
+      const Vec value = LoadBf16First(from + 2 * d, part.end - d);
       for (int64_t s = 0; s < a.n_streams; ++s) {
-        StoreFirst(streams + s * hidden + d, value, p.end - d);
+        StoreFirst(streams + s * hidden + d, value, part.end - d);
       }
     }
-    if (p.begin == 0) {
-      for (int64_t s = 0; s < a.n_streams; ++s) {
-        a.pre[p.row * a.n_streams + s] = s == 0 ? 1.0f : 0.0f;
-      }
+    if (part.begin != 0) continue;
+    for (int64_t s = 0; s < a.n_streams; ++s) {
+      a.pre[r * a.n_streams + s] = s == 0 ? 1.0f : 0.0f;
+    }
+  }
+}
+
+// Every thread that has columns of a row reads the whole row for its norm: that takes less than a
+// barrier.
+void RmsNorm(const RmsNormArgs& a, Work w) {
+  const Span part = SplitWork(int64_t{*a.n_rows} * a.cols, 32, w);
+  for (int64_t i = part.begin; i < part.end;) {
+    const RowPart p = PartAt(i, a.cols, part);
+    const float* x = a.x + p.row * a.cols;
+    float* y = a.y + p.row * a.cols;
+    NormColumns(x, a.weight, InverseRms(x, a.cols, a.eps), a.round, p.begin, p.end, y + p.begin);
+    for (int64_t c = p.begin; a.quantised != nullptr && c < p.end; c += 32) {
+      QuantiseInto(RowFormat::kFp8Block32, y + c, a.fp8_max, a.quantised + p.row * a.cols + c);
     }
     i += p.end - p.begin;
   }
 }
 
-void RmsNorm(const RmsNormArgs& a, Work w) {
-  const Span part = SplitWork(*a.n_rows, 1, w);
-  for (int64_t r = part.begin; r < part.end; ++r) {
-    const float* x = a.x + r * a.cols;
-    float* y = a.y + r * a.cols;
-    const Vec inverse = Set(InverseRms(x, a.cols, a.eps));
-    for (int64_t d = 0; d < a.cols; d += kLanes) {
-      const Vec weight = LoadBf16First(a.weight + 2 * d, a.cols - d);
-      const Vec value = weight * (LoadFirst(x + d, a.cols - d) * inverse);
-      StoreFirst(y + d, RoundIf(a.round, value), a.cols - d);
+void Add(const AddArgs& a, Work w) {
+  const Span part = SplitColumns(a.cols, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    const int64_t row = r * a.cols;
+    for (int64_t d = part.begin; d < part.end; d += kLanes) {
+      const int64_t n = part.end - d, i = row + d;
+      StoreFirst(a.y + i, RoundIf(a.round, LoadFirst(a.a + i, n) + LoadFirst(a.b + i, n)), n);
     }
   }
 }
 
-void Add(const AddArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.cols, 64, w);
-  for (int64_t i = part.begin; i < part.end; i += kLanes) {
-    const int64_t n = part.end - i;
-    StoreFirst(a.y + i, RoundIf(a.round, LoadFirst(a.a + i, n) + LoadFirst(a.b + i, n)), n);
-  }
-}
-
 void Rope(const RopeArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.heads, 1, w);
-  const int64_t half = a.rope_dim / 2;
-  // Even lanes get a cos - b sin, odd lanes b cos + a sin; the inverse swaps the signs of the sine
-  // terms.
-  const IntVec signs = a.inverse ? Xor(EvenSigns(), SetInt(INT32_MIN)) : EvenSigns();
-  for (int64_t item = part.begin; item < part.end; ++item) {
-    const int64_t r = item / a.heads;
-    const int64_t table = (a.table_rows != nullptr ? a.table_rows[r] : r) * half;
-    float* x = a.x + (item + 1) * a.head_dim - a.rope_dim;
-    for (int64_t d = 0; d < a.rope_dim; d += kLanes) {
-      const int64_t n = a.rope_dim - d;
-      const Vec pairs = LoadFirst(x + d, n);
-      const Vec cosines = LoadTwiceFirst(a.cos + table + d / 2, n);
-      const Vec sines = LoadTwiceFirst(a.sin + table + d / 2, n);
-      const Vec crossed = FromBits(Xor(Bits(SwapPairs(pairs) * sines), signs));
-      StoreFirst(x + d, RoundIf(a.round, pairs * cosines + crossed), n);
+  const int64_t cols = int64_t{a.heads} * a.head_dim;
+  const Span part = SplitColumns(cols, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    for (int64_t c = part.begin, end; c < part.end; c = end) {
+      const int64_t head = c / a.head_dim * a.head_dim;
+      end = Smaller(part.end, head + a.head_dim);
+      RotateColumns(a.rope, r, a.inverse, a.round, a.head_dim, c - head, end - head,
+                    a.x + r * cols + c);
     }
   }
 }
@@ -86,6 +80,36 @@ static inline void NormalizeColumns(float* c, int64_t n, float eps) {
   }
 }
 
+// Four rows of four values, as the steps over rows and columns want them.
+struct Square4 {
+  __m128 row[4];
+};
+
+static inline Square4 Transposed(Square4 c) {
+  const __m128 a = _mm_unpacklo_ps(c.row[0], c.row[1]), b = _mm_unpackhi_ps(c.row[0], c.row[1]);
+  const __m128 d = _mm_unpacklo_ps(c.row[2], c.row[3]), e = _mm_unpackhi_ps(c.row[2], c.row[3]);
+  return {{_mm_movelh_ps(a, d), _mm_movehl_ps(d, a), _mm_movelh_ps(b, e), _mm_movehl_ps(e, b)}};
+}
+
+// Each column divided by (its sum, rows ascending, + eps).
+static inline Square4 NormalizedColumns(Square4 c, __m128 eps) {
+  const __m128 sum =
+      _mm_add_ps(_mm_add_ps(_mm_add_ps(c.row[0], c.row[1]), c.row[2]), c.row[3]) + eps;
+  return {{c.row[0] / sum, c.row[1] / sum, c.row[2] / sum, c.row[3] / sum}};
+}
+
+// Four streams: the steps of NormalizeRows and NormalizeColumns in registers, the same bits.
+static inline void Normalize4(float* c, int32_t iterations, float eps) {
+  const __m128 e = _mm_set1_ps(eps);
+  Square4 m = {{_mm_loadu_ps(c), _mm_loadu_ps(c + 4), _mm_loadu_ps(c + 8), _mm_loadu_ps(c + 12)}};
+  m = NormalizedColumns(m, e);
+  for (int32_t i = 1; i < iterations; ++i) {
+    m = NormalizedColumns(Transposed(m), e);
+    m = NormalizedColumns(Transposed(m), e);
+  }
+  for (int j = 0; j < 4; ++j) _mm_storeu_ps(c + 4 * j, m.row[j]);
+}
+
 // Softmax of every row, then column and row steps in turn (MixArgs). c [n, n] holds the logits.
 static inline void Sinkhorn(float* c, int64_t n, int32_t iterations, float eps) {
   for (int64_t j = 0; j < n; ++j) {
@@ -94,6 +118,7 @@ static inline void Sinkhorn(float* c, int64_t n, int32_t iterations, float eps) 
     for (int64_t k = 0; k < n; ++k) sum += c[j * n + k] = expf(c[j * n + k] - top);
     for (int64_t k = 0; k < n; ++k) c[j * n + k] = c[j * n + k] / sum + eps;
   }
+  if (n == 4) return Normalize4(c, iterations, eps);
   NormalizeColumns(c, n, eps);
   for (int32_t i = 1; i < iterations; ++i) {
     NormalizeRows(c, n, eps);
@@ -125,29 +150,26 @@ void Mix(const MixArgs& a, Work w) {
 }
 
 void Collapse(const CollapseArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
-  for (int64_t i = part.begin; i < part.end;) {
-    const RowPart p = PartAt(i, a.hidden, part);
-    const float* streams = a.streams + p.row * a.n_streams * a.hidden;
-    const float* pre = a.pre + p.row * a.n_streams;
-    float* y = a.y + p.row * a.hidden;
-    for (int64_t d = p.begin; d < p.end; d += kLanes) {
+  const Span part = SplitColumns(a.hidden, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    const float* streams = a.streams + r * a.n_streams * a.hidden;
+    const float* pre = a.pre + r * a.n_streams;
+    for (int64_t d = part.begin; d < part.end; d += kLanes) {
       Vec sum = Zero();
       for (int64_t s = 0; s < a.n_streams; ++s) {
-        sum = sum + Set(pre[s]) * LoadFirst(streams + s * a.hidden + d, p.end - d);
+        sum = sum + Set(pre[s]) * LoadFirst(streams + s * a.hidden + d, part.end - d);
       }
-      StoreFirst(y + d, RoundIf(a.round, sum), p.end - d);
+      StoreFirst(a.y + r * a.hidden + d, RoundIf(a.round, sum), part.end - d);
     }
-    i += p.end - p.begin;
   }
 }
 
-// Columns [begin, end) of one row; streams [n, hidden] in place, comb [n from, n to].
+// Columns of one row; streams [n, hidden] in place, comb [n from, n to].
 static inline void ExpandColumns(const float* out, const float* post, const float* comb, int64_t n,
-                                 int64_t hidden, bool round, RowPart p, float* streams) {
+                                 int64_t hidden, bool round, Span columns, float* streams) {
   Vec old[8];  // n_streams is at most 8 (checked with the config)
-  for (int64_t d = p.begin; d < p.end; d += kLanes) {
-    const int64_t lanes = p.end - d;
+  for (int64_t d = columns.begin; d < columns.end; d += kLanes) {
+    const int64_t lanes = columns.end - d;
     const Vec o = LoadFirst(out + d, lanes);
     for (int64_t s = 0; s < n; ++s) old[s] = LoadFirst(streams + s * hidden + d, lanes);
     for (int64_t j = 0; j < n; ++j) {
@@ -159,13 +181,11 @@ static inline void ExpandColumns(const float* out, const float* post, const floa
 }
 
 void Expand(const ExpandArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
+  const Span part = SplitColumns(a.hidden, w);
   const int64_t n = a.n_streams;
-  for (int64_t i = part.begin; i < part.end;) {
-    const RowPart p = PartAt(i, a.hidden, part);
-    ExpandColumns(a.out + p.row * a.hidden, a.post + p.row * n, a.comb + p.row * n * n, n, a.hidden,
-                  a.round, p, a.streams + p.row * n * a.hidden);
-    i += p.end - p.begin;
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    ExpandColumns(a.out + r * a.hidden, a.post + r * n, a.comb + r * n * n, n, a.hidden, a.round,
+                  part, a.streams + r * n * a.hidden);
   }
 }
 

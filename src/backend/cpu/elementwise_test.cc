@@ -136,6 +136,34 @@ TEST(RmsNorm, LongRow) {
   }
 }
 
+// The second result is the quantiser's of the first, bit for bit.
+TEST(RmsNorm, QuantisedAsByQuantRows) {
+  Random random;
+  for (const KernelTable* table : VectorTables()) {
+    for (int32_t rows : RowCounts()) {
+      for (int32_t cols : {32, 96, 512}) {
+        const GuardedFloats x(random.Normals(int64_t{rows} * cols));
+        const GuardedBuffer weight(ToBf16(random.Normals(cols)));
+        const GuardedFloats y(x.values()), quantised(x.values());
+        for (float fp8_max : {448.0f, 224.0f}) {
+          RunParts(table->rms_norm,
+                   RmsNormArgs{&rows, x.data(), weight.bytes(), y.data(), cols, 1e-20f, true,
+                               quantised.data(), fp8_max},
+                   rows % 3 + 1);
+          Floats expected(Size(int64_t{rows} * cols));
+          RunParts(ReferenceKernels().quant_rows,
+                   QuantRowsArgs{&rows, y.data(), expected.data(), cols, RowFormat::kFp8Block32,
+                                 fp8_max},
+                   1);
+          ExpectSame(expected, quantised.values(), What(*table, rows, cols, true));
+        }
+        ExpectSame(RmsNorm(*table, x.values(), weight, rows, cols, true, 1), y.values(),
+                   What(*table, rows, cols, true));
+      }
+    }
+  }
+}
+
 TEST(Add, EqualsTheReferenceAlsoInPlaceAndWithNan) {
   Random random;
   ForAllShapes([&](const KernelTable& table, int32_t rows, int32_t cols, bool round) {
@@ -161,7 +189,7 @@ TEST(Rope, EqualsTheReferenceBothWays) {
   for (const KernelTable* table : VectorTables()) {
     for (int32_t rows : RowCounts()) {
       for (int32_t rope_dim : {2, 6, 8, 16, 64}) {
-        const int32_t heads = 3, head_dim = rope_dim + 5, half = rope_dim / 2;
+        const int32_t heads = 3, head_dim = rope_dim + 6, half = rope_dim / 2;
         const Floats x = random.Bf16s(int64_t{rows} * heads * head_dim);
         const GuardedFloats cosines(random.Normals(rows * half)),
             sines(random.Normals(rows * half));
@@ -174,10 +202,8 @@ TEST(Rope, EqualsTheReferenceBothWays) {
                            expected.data(),
                            heads,
                            head_dim,
-                           rope_dim,
-                           cosines.data(),
-                           sines.data(),
-                           (variant & 1) != 0 ? table_rows.data() : nullptr,
+                           {cosines.data(), sines.data(),
+                            (variant & 1) != 0 ? table_rows.data() : nullptr, rope_dim},
                            (variant & 2) != 0,
                            (variant & 4) != 0};
           RunParts(ReferenceKernels().rope, args, 1);

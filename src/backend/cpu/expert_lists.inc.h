@@ -4,7 +4,7 @@
 // A counting sort: begin[] first holds the number of pairs of every expert, then where the next
 // pair of it goes.
 void GroupPairs(const GroupPairsArgs& a, Work work) {
-  if (work.tid != 0) return;
+  if (work.tid != work.n - 1) return;
   const ExpertPairs& p = a.pairs;
   const int64_t n_pairs = int64_t{*a.n_rows} * a.topk;
   for (int64_t e = 0; e <= a.n_experts; ++e) p.begin[e] = 0;

@@ -12,7 +12,8 @@ static void LinearPanel(const LinearArgs& a, int64_t o, int64_t n_out, const Inp
 }
 
 static void LinearPanels(const LinearArgs& a, Work work) {
-  const Span part = SplitWork(a.w.rows, OutputUnit(a.w.rows, work.n), work);
+  const Span part = a.share_columns ? SplitColumns(a.w.rows, work)
+                                    : SplitWork(a.w.rows, OutputUnit(a.w.rows, work.n), work);
   const int64_t group_out = a.group_out > 0 ? a.group_out : a.w.rows;
   float* scratch = a.scratch + work.tid * a.scratch_stride;
   const float* x[kBlockRows];

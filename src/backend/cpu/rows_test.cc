@@ -239,6 +239,52 @@ TEST(StoreRows, CacheBytesEqualTheReference) {
   }
 }
 
+// Norm and rotation on the way into the cache give the bytes of the single ops.
+TEST(StoreRows, NormsAndRotatesLikeTheOpsOfTheirOwn) {
+  Random random;
+  for (const KernelTable* table : VectorTables()) {
+    for (int32_t rows : RowCounts()) {
+      for (int32_t cols : {32, 96, 512}) {
+        const int32_t dim = cols == 96 ? 20 : 16, half = dim / 2;
+        const GuardedFloats x(random.Normals(int64_t{rows} * cols));
+        const GuardedBuffer weight(ToBf16(random.Normals(cols)));
+        const GuardedFloats cosines(random.Normals(rows * half)),
+            sines(random.Normals(rows * half));
+        std::vector<int64_t> slots;
+        std::vector<int32_t> table_rows;
+        for (int32_t r = 0; r < rows; ++r) slots.push_back(r), table_rows.push_back(rows - 1 - r);
+        for (int variant = 0; variant < 8; ++variant) {
+          const bool norm = (variant & 1) != 0, rotate = (variant & 2) != 0,
+                     round = (variant & 4) != 0;
+          const RowRotation rope = {cosines.data(), sines.data(), table_rows.data(), dim};
+          std::vector<float> y = x.values();
+          if (norm) {
+            RunParts(table->rms_norm,
+                     RmsNormArgs{&rows, x.data(), weight.bytes(), y.data(), cols, 1e-20f, round},
+                     1);
+          }
+          if (rotate)
+            RunParts(table->rope, RopeArgs{&rows, y.data(), 1, cols, rope, false, round}, 1);
+          const RowFormat format =
+              variant % 3 == 0 ? RowFormat::kFp8Block32 : RowFormat::kFp4Block16;
+          const int64_t bytes = RowBytes(format, cols) * rows;
+          const GuardedBuffer expected(bytes), found(bytes);
+          RunParts(
+              table->store_rows,
+              StoreRowsArgs{&rows, y.data(), slots.data(), expected.bytes(), cols, format, 448}, 1);
+          RunParts(table->store_rows,
+                   StoreRowsArgs{&rows, x.data(), slots.data(), found.bytes(), cols, format, 448,
+                                 norm ? weight.bytes() : nullptr, 1e-20f,
+                                 rotate ? rope : RowRotation{}, round},
+                   rows % 3 + 1);
+          ASSERT_EQ(std::memcmp(expected.bytes(), found.bytes(), static_cast<size_t>(bytes)), 0)
+              << table->isa << " rows " << rows << " cols " << cols << " variant " << variant;
+        }
+      }
+    }
+  }
+}
+
 TEST(GatherRows, CopiesTheListedRows) {
   Random random;
   for (const KernelTable* table : VectorTables()) {

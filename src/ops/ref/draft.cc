@@ -8,13 +8,14 @@
 namespace deepinfer::ref {
 
 void Tap(const TapArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
-  for (int64_t i = part.begin; i < part.end; ++i) {
-    const int64_t r = i / a.hidden, d = i % a.hidden;
-    const float* h = a.streams + r * a.n_streams * a.hidden + d;
-    float sum = 0;
-    for (int64_t s = 0; s < a.n_streams; ++s) sum += h[s * a.hidden];
-    a.y[r * a.y_stride + d] = RoundIf(a.round, sum / static_cast<float>(a.n_streams));
+  const Span part = SplitColumns(a.hidden, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    const float* h = a.streams + r * a.n_streams * a.hidden;
+    for (int64_t d = part.begin; d < part.end; ++d) {
+      float sum = 0;
+      for (int64_t s = 0; s < a.n_streams; ++s) sum += h[s * a.hidden + d];
+      a.y[r * a.y_stride + d] = RoundIf(a.round, sum / static_cast<float>(a.n_streams));
+    }
   }
 }
 

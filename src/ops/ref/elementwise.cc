@@ -6,44 +6,54 @@
 
 namespace deepinfer::ref {
 
-namespace {
-
-// 1 / sqrt(mean(x^2) + eps)
 float InverseRms(const float* x, int64_t n, float eps) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += double{x[i]} * double{x[i]};
   return 1.0f / std::sqrt(static_cast<float>(sum / static_cast<double>(n)) + eps);
 }
 
+namespace {
+
 float Sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 }  // namespace
 
 void Embed(const EmbedArgs& a, Work w) {
-  const Span part = SplitWork(*a.n_rows, 1, w);
   const int64_t hidden = a.table.cols;
-  for (int64_t r = part.begin; r < part.end; ++r) {
+  const Span part = SplitColumns(hidden, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
     float* streams = a.streams + r * a.n_streams * hidden;
-    DecodeWeightRow(a.table, a.ids[r], WeightDecode::kAsStored, streams);
-    for (int64_t s = 1; s < a.n_streams; ++s) std::copy_n(streams, hidden, streams + s * hidden);
-    for (int64_t s = 0; s < a.n_streams; ++s) a.pre[r * a.n_streams + s] = s == 0 ? 1.0f : 0.0f;
-  }
-}
-
-void RmsNorm(const RmsNormArgs& a, Work w) {
-  const Span part = SplitWork(*a.n_rows, 1, w);
-  for (int64_t r = part.begin; r < part.end; ++r) {
-    const float* x = a.x + r * a.cols;
-    const float inverse = InverseRms(x, a.cols, a.eps);
-    for (int64_t i = 0; i < a.cols; ++i) {
-      a.y[r * a.cols + i] = RoundIf(a.round, LoadBf16(a.weight + 2 * i) * (x[i] * inverse));
+    const uint8_t* from = a.table.data + a.ids[r] * a.table.row_stride_bytes;
+    for (int64_t s = 0; s < a.n_streams; ++s) {
+      for (int64_t d = part.begin; d < part.end; ++d)
+        streams[s * hidden + d] = LoadBf16(from + 2 * d);
+      if (part.begin == 0) a.pre[r * a.n_streams + s] = s == 0 ? 1.0f : 0.0f;
     }
   }
 }
 
+void RmsNorm(const RmsNormArgs& a, Work w) {
+  const Span part = SplitWork(int64_t{*a.n_rows} * a.cols, 32, w);
+  float inverse = 0;
+  for (int64_t i = part.begin; i < part.end; ++i) {
+    const int64_t c = i % a.cols;
+    if (i == part.begin || c == 0) inverse = InverseRms(a.x + i - c, a.cols, a.eps);
+    a.y[i] = RoundIf(a.round, LoadBf16(a.weight + 2 * c) * (a.x[i] * inverse));
+  }
+  if (a.quantised == nullptr) return;
+  for (int64_t i = part.begin; i < part.end; i += 32) {
+    uint8_t packed[33];
+    EncodeRow(RowFormat::kFp8Block32, a.y + i, 32, a.fp8_max, packed);
+    DecodeRow(RowFormat::kFp8Block32, packed, 32, a.quantised + i);
+  }
+}
+
 void Add(const AddArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.cols, 64, w);
-  for (int64_t i = part.begin; i < part.end; ++i) a.y[i] = RoundIf(a.round, a.a[i] + a.b[i]);
+  const Span part = SplitColumns(a.cols, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    for (int64_t i = r * a.cols + part.begin; i < r * a.cols + part.end; ++i)
+      a.y[i] = RoundIf(a.round, a.a[i] + a.b[i]);
+  }
 }
 
 void RopeTable(const RopeTableArgs& a, Work w) {
@@ -58,19 +68,30 @@ void RopeTable(const RopeTableArgs& a, Work w) {
   }
 }
 
+void RotateHead(const RowRotation& rope, int64_t row, bool inverse, bool round, int64_t head_dim,
+                int64_t begin, int64_t end, float* x) {
+  const int64_t plain = head_dim - rope.dim;
+  const int64_t t = rope.table_rows != nullptr ? rope.table_rows[row] : row;
+  const float* cos = rope.cos + t * rope.dim / 2;
+  const float* sin = rope.sin + t * rope.dim / 2;
+  for (int64_t d = std::max(begin, plain); d < end; d += 2) {
+    const float c = cos[(d - plain) / 2],
+                s = inverse ? -sin[(d - plain) / 2] : sin[(d - plain) / 2];
+    float* pair = x + (d - begin);
+    const float even = pair[0], odd = pair[1];
+    pair[0] = RoundIf(round, even * c - odd * s);
+    pair[1] = RoundIf(round, even * s + odd * c);
+  }
+}
+
 void Rope(const RopeArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.heads, 1, w);
-  const int64_t half = a.rope_dim / 2;
-  for (int64_t item = part.begin; item < part.end; ++item) {
-    const int64_t r = item / a.heads;
-    const int64_t t = a.table_rows != nullptr ? a.table_rows[r] : r;
-    float* pair = a.x + (item + 1) * a.head_dim - a.rope_dim;
-    for (int64_t i = 0; i < half; ++i, pair += 2) {
-      const float c = a.cos[t * half + i];
-      const float s = a.inverse ? -a.sin[t * half + i] : a.sin[t * half + i];
-      const float even = pair[0], odd = pair[1];
-      pair[0] = RoundIf(a.round, even * c - odd * s);
-      pair[1] = RoundIf(a.round, even * s + odd * c);
+  const Span part = SplitColumns(int64_t{a.heads} * a.head_dim, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    for (int64_t c = part.begin, end; c < part.end; c = end) {
+      const int64_t head = c / a.head_dim, begin = head * a.head_dim;
+      end = std::min(part.end, begin + a.head_dim);
+      RotateHead(a.rope, r, a.inverse, a.round, a.head_dim, c - begin, end - begin,
+                 a.x + r * a.heads * a.head_dim + c);
     }
   }
 }
@@ -129,28 +150,31 @@ void Mix(const MixArgs& a, Work w) {
 }
 
 void Collapse(const CollapseArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
-  for (int64_t i = part.begin; i < part.end; ++i) {
-    const int64_t r = i / a.hidden, d = i % a.hidden;
-    const float* h = a.streams + r * a.n_streams * a.hidden + d;
-    float sum = 0;
-    for (int64_t s = 0; s < a.n_streams; ++s) sum += a.pre[r * a.n_streams + s] * h[s * a.hidden];
-    a.y[i] = RoundIf(a.round, sum);
+  const Span part = SplitColumns(a.hidden, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    const float* h = a.streams + r * a.n_streams * a.hidden;
+    for (int64_t d = part.begin; d < part.end; ++d) {
+      float sum = 0;
+      for (int64_t s = 0; s < a.n_streams; ++s)
+        sum += a.pre[r * a.n_streams + s] * h[s * a.hidden + d];
+      a.y[r * a.hidden + d] = RoundIf(a.round, sum);
+    }
   }
 }
 
 void Expand(const ExpandArgs& a, Work w) {
-  const Span part = SplitWork(int64_t{*a.n_rows} * a.hidden, 64, w);
+  const Span part = SplitColumns(a.hidden, w);
   const int64_t n = a.n_streams;
   float old[8];  // n_streams is at most 8 (checked with the config)
-  for (int64_t i = part.begin; i < part.end; ++i) {
-    const int64_t r = i / a.hidden, d = i % a.hidden;
-    float* h = a.streams + r * n * a.hidden + d;
-    for (int64_t s = 0; s < n; ++s) old[s] = h[s * a.hidden];
-    for (int64_t j = 0; j < n; ++j) {
-      float sum = 0;
-      for (int64_t s = 0; s < n; ++s) sum += a.comb[(r * n + s) * n + j] * old[s];
-      h[j * a.hidden] = RoundIf(a.round, a.post[r * n + j] * a.out[i] + sum);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    float* h = a.streams + r * n * a.hidden;
+    for (int64_t d = part.begin; d < part.end; ++d) {
+      for (int64_t s = 0; s < n; ++s) old[s] = h[s * a.hidden + d];
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = 0;
+        for (int64_t s = 0; s < n; ++s) sum += a.comb[(r * n + s) * n + j] * old[s];
+        h[j * a.hidden + d] = RoundIf(a.round, a.post[r * n + j] * a.out[r * a.hidden + d] + sum);
+      }
     }
   }
 }

@@ -68,7 +68,7 @@ float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece) {
 }
 
 void Linear(const LinearArgs& a, Work w) {
-  const Span part = SplitWork(a.w.rows, 1, w);
+  const Span part = SplitWork(a.w.rows, a.share_columns ? 32 : 1, w);
   float* row = a.scratch + w.tid * a.scratch_stride;
   for (int64_t o = part.begin; o < part.end; ++o) {
     DecodeWeightRow(a.w, o, a.decode, row);

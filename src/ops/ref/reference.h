@@ -20,6 +20,12 @@ float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece);
 float LoadBf16(const uint8_t* p);  // any alignment
 float LoadF32(const uint8_t* p);   // any alignment
 
+float InverseRms(const float* x, int64_t n, float eps);  // 1 / sqrt(mean(x^2) + eps)
+
+// x holds values [begin, end) of a head, both even. Rotates those that belong to its last rope.dim.
+void RotateHead(const RowRotation& rope, int64_t row, bool inverse, bool round, int64_t head_dim,
+                int64_t begin, int64_t end, float* x);
+
 inline float RoundIf(bool round, float x) { return round ? RoundBf16(x) : x; }
 
 void Embed(const EmbedArgs& a, Work w);

@@ -114,11 +114,11 @@ void DecodeRow(RowFormat format, const uint8_t* row, int64_t cols, float* y) {
 }
 
 void QuantRows(const QuantRowsArgs& a, Work w) {
-  const Span part = SplitWork(*a.n_rows, 1, w);
+  const Span part = SplitColumns(a.cols, w);
   const int64_t block = a.format == RowFormat::kFp4Block16 ? 16 : 32;
   uint8_t packed[32 + 1];  // one block: at most 32 codes and a scale
-  for (int64_t r = part.begin; r < part.end; ++r) {
-    for (int64_t i = r * a.cols; i < (r + 1) * a.cols; i += block) {
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    for (int64_t i = r * a.cols + part.begin; i < r * a.cols + part.end; i += block) {
       EncodeRow(a.format, a.x + i, block, a.fp8_max, packed);
       DecodeRow(a.format, packed, block, a.y + i);
     }
@@ -127,9 +127,30 @@ void QuantRows(const QuantRowsArgs& a, Work w) {
 
 void StoreRows(const StoreRowsArgs& a, Work w) {
   const Span part = SplitWork(*a.n_rows, 1, w);
-  const int64_t bytes = RowBytes(a.format, a.cols);
+  const int64_t scales = a.format == RowFormat::kF32          ? 0
+                         : a.format == RowFormat::kFp4Block16 ? 2
+                                                              : 1;
+  const int64_t codes = RowBytes(a.format, 32) - scales;  // bytes of 32 columns
   for (int64_t r = part.begin; r < part.end; ++r) {
-    EncodeRow(a.format, a.x + r * a.cols, a.cols, a.fp8_max, a.cache + a.slots[r] * bytes);
+    const float* x = a.x + r * a.cols;
+    uint8_t* row = a.cache + a.slots[r] * RowBytes(a.format, a.cols);
+    const float inverse = a.norm_weight != nullptr ? InverseRms(x, a.cols, a.eps) : 1.0f;
+    for (int64_t c = 0; c < a.cols; c += 32) {
+      const int64_t n = std::min<int64_t>(32, a.cols - c);  // less than 32 only for kF32
+      float block[32];
+      uint8_t packed[sizeof block];
+      std::copy_n(x + c, n, block);
+      for (int64_t i = 0; a.norm_weight != nullptr && i < n; ++i) {
+        const float weight = LoadBf16(a.norm_weight + 2 * (c + i));
+        block[i] = RoundIf(a.round, weight * (block[i] * inverse));
+      }
+      if (a.rope.cos != nullptr) RotateHead(a.rope, r, false, a.round, a.cols, c, c + n, block);
+      EncodeRow(a.format, block, n, a.fp8_max, packed);
+      std::memcpy(row + c / 32 * codes, packed,
+                  static_cast<size_t>(RowBytes(a.format, n) - scales));
+      std::memcpy(row + a.cols / 32 * codes + c / 32 * scales, packed + codes,
+                  static_cast<size_t>(scales));
+    }
   }
 }
 

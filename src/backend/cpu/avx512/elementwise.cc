@@ -4,6 +4,8 @@ namespace deepinfer::cpu::avx512 {
 // Each text uses those before it.
 // clang-format off
 #include "backend/cpu/vec.inc.h"
+#include "backend/cpu/row_codec.inc.h"
+#include "backend/cpu/norm_rope.inc.h"
 #include "backend/cpu/elementwise.inc.h"
 // clang-format on
 }  // namespace deepinfer::cpu::avx512

@@ -5,6 +5,7 @@ namespace deepinfer::cpu::avx512 {
 // clang-format off
 #include "backend/cpu/vec.inc.h"
 #include "backend/cpu/row_codec.inc.h"
+#include "backend/cpu/norm_rope.inc.h"
 #include "backend/cpu/rows.inc.h"
 // clang-format on
 }  // namespace deepinfer::cpu::avx512

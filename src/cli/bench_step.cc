@@ -197,7 +197,7 @@ std::string Predictions(const std::vector<Cell>& cells, const MachineLimits& lim
   for (const Cell& c : cells) {
     if (c.rows > kMostVerified) continue;
     const KvShape shape = MakeKvShape(whole, Numerics::Named(numerics), c.rows);
-    const double bytes = StepBytes(whole, shape, c.rows, c.context);
+    const double bytes = StepBytes(whole, shape)(c.rows, c.context);
     const double share = c.bytes() / limits.read_bytes_per_s / c.median_s;
     text += fmt::format(
         "predicted for all {} layers and {} experts in memory, {} rows at context "

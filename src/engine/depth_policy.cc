@@ -35,6 +35,14 @@ DepthPolicy::DepthPolicy(int64_t most, std::function<double(int64_t)> relative_c
       probes_(kProbes),
       next_pause_(kFirstPause) {}
 
+double DepthPolicy::Growth(int64_t rows) {
+  while (std::ssize(growth_) <= rows) {
+    const double cost = relative_cost_(std::max<int64_t>(std::ssize(growth_), 1));
+    growth_.push_back(cost / relative_cost_(1) - 1);
+  }
+  return growth_[static_cast<size_t>(rows)];
+}
+
 // Least squares, with the believed growth as one more measurement of the slope.
 void DepthPolicy::Fit() {
   double weights = 0, mean_growth = 0, mean_seconds = 0;

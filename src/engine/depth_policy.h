@@ -38,11 +38,11 @@ class DepthPolicy {
   void Stepped(int64_t n_seqs, int64_t rows, double step_s, double draft_s);
 
   // Seconds a step of so many rows is expected to take; 0 before the first measurement.
-  double StepSeconds(int64_t rows) const { return base_s_ + slope_s_ * Growth(rows); }
+  double StepSeconds(int64_t rows) { return base_s_ + slope_s_ * Growth(rows); }
 
  private:
   // What the believed cost of so many rows exceeds that of one by, in parts of it.
-  double Growth(int64_t rows) const { return relative_cost_(rows) / relative_cost_(1) - 1; }
+  double Growth(int64_t rows);
   double Chance(float confidence, int64_t slot) const;
   void Fit();
   void Judge(int64_t n_seqs);
@@ -54,6 +54,7 @@ class DepthPolicy {
 
   const int64_t most_;
   const std::function<double(int64_t)> relative_cost_;
+  std::vector<double> growth_;               // by rows, as far as it was asked for
   std::vector<Measured> measured_;           // by rows
   double base_s_ = 0, slope_s_ = 0;          // seconds = base + slope * growth, fitted to them
   std::vector<double> expected_, accepted_;  // by slot: sums of chances and acceptances, fading

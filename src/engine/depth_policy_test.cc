@@ -132,6 +132,24 @@ TEST(DepthPolicy, LaterConfidenceDoesNotReachBack) {
   }
 }
 
+// The cost may be dear to work out, and the policy runs in every step.
+TEST(DepthPolicy, AsksForTheCostOfANumberOfRowsOnce) {
+  int64_t asked = 0;
+  DepthPolicy policy(kBlock, [&](int64_t rows) {
+    ++asked;
+    return static_cast<double>(rows);
+  });
+  WarmUp(&policy, 1, 1.0);
+  const int64_t before = asked;
+  const std::vector<float> confidence(kBlock, 0.0f);
+  int64_t depth = 0;
+  for (int i = 0; i < 100; ++i) {
+    policy.Choose(confidence, kBlock, {&depth, 1});
+    policy.Stepped(1, 1 + depth, 1.0, 0.1);
+  }
+  EXPECT_EQ(asked, before);
+}
+
 TEST(DepthPolicy, SeveralSequencesShareTheRows) {
   DepthPolicy policy(kBlock, [](int64_t rows) { return static_cast<double>(4 + rows); });
   WarmUp(&policy, 2, 6.0);

@@ -174,7 +174,7 @@ std::vector<Delta> Engine::Step() {
       fail(rows.id, e.what());
     }
   }
-  Learn(step, emitted, step_s);
+  if (executor_.draft_tokens() > 0) Learn(step, emitted, step_s);
   scheduler_.Commit(step, emitted);
   for (const Delta& delta : deltas) {
     if (!delta.finish || *delta.finish == FinishReason::kError) continue;

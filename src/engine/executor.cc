@@ -153,6 +153,7 @@ struct Executor::Impl {
   std::vector<float> rope_plain, rope_yarn;
   const KernelTable* kernels;
   KvPool kv;
+  deepinfer::StepBytes step_bytes;
   StepBlock inputs;
   Fault fault{};
   StepProfile* profile = nullptr;
@@ -185,6 +186,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
       kernels(&SelectKernels(DetectCpuFeatures(), options.isa)),
       kv(MakeKvShape(config, numerics, options.max_num_batched_tokens),
          static_cast<int>(options.max_num_seqs), options.num_kv_blocks, options.max_model_len),
+      step_bytes(config, kv.shape()),
       inputs(options.max_num_batched_tokens, options.max_num_seqs, kv.max_blocks_per_seq(),
              static_cast<int64_t>(config.engram_layer_ids.size()) * config.engram_columns()),
       checked_experts(static_cast<size_t>(config.num_layers_and_stages() * config.max_experts())),
@@ -342,13 +344,10 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
   return drafts;
 }
 
-double Executor::StepBytes(int64_t rows) const {
-  return deepinfer::StepBytes(impl_->config, impl_->kv.shape(), rows, 0);
-}
+double Executor::StepBytes(int64_t rows) const { return impl_->step_bytes(rows, 0); }
 
 int64_t Executor::BytesPerToken(int64_t context) const {
-  return static_cast<int64_t>(
-      deepinfer::StepBytes(impl_->config, impl_->kv.shape(), 1, std::max<int64_t>(context - 1, 0)));
+  return static_cast<int64_t>(impl_->step_bytes(1, std::max<int64_t>(context - 1, 0)));
 }
 
 ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {

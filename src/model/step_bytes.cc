@@ -42,19 +42,21 @@ int64_t CacheBytes(const ModelConfig& c, const KvShape& shape, int64_t rows, int
 
 }  // namespace
 
-double StepBytes(const ModelConfig& c, const KvShape& shape, int64_t rows, int64_t context) {
-  int64_t dense = 0, experts = 0;
-  for (const TensorSpec& spec : ShapeTable(c)) {
-    if (IsReadByEveryStep(spec)) dense += spec.bytes();
-    if (spec.part == Part::kExperts) experts += spec.bytes();
+StepBytes::StepBytes(const ModelConfig& config, const KvShape& shape) : c_(config), shape_(shape) {
+  for (const TensorSpec& spec : ShapeTable(config)) {
+    if (IsReadByEveryStep(spec)) dense_ += spec.bytes();
+    if (spec.part == Part::kExperts) experts_ += spec.bytes();
   }
-  const auto tables = static_cast<int64_t>(c.engram_layer_ids.size()) * c.engram_columns() *
-                      (c.engram_head_dim + c.engram_head_dim / 32);
-  return static_cast<double>(dense) +
-         static_cast<double>(experts) * DistinctExperts(c, rows) /
-             static_cast<double>(c.n_routed_experts) +
-         static_cast<double>(rows * (c.hidden_size * 2 + tables) +
-                             CacheBytes(c, shape, rows, context));
+}
+
+double StepBytes::operator()(int64_t rows, int64_t context) const {
+  const auto tables = static_cast<int64_t>(c_.engram_layer_ids.size()) * c_.engram_columns() *
+                      (c_.engram_head_dim + c_.engram_head_dim / 32);
+  return static_cast<double>(dense_) +
+         static_cast<double>(experts_) * DistinctExperts(c_, rows) /
+             static_cast<double>(c_.n_routed_experts) +
+         static_cast<double>(rows * (c_.hidden_size * 2 + tables) +
+                             CacheBytes(c_, shape_, rows, context));
 }
 
 }  // namespace deepinfer

@@ -12,6 +12,17 @@ namespace deepinfer {
 // more; table rows of embedding and Engram. Vectors (norms, biases) are left out, as in ops/cost.h.
 // Exact for one row. Of more rows the number of different experts is that expected of uniform
 // routing, and selected rows and candidates count as if no two rows chose the same.
-double StepBytes(const ModelConfig& config, const KvShape& shape, int64_t rows, int64_t context);
+class StepBytes {
+ public:
+  // Goes through the shapes of all tensors once. Both arguments outlive it.
+  StepBytes(const ModelConfig& config, const KvShape& shape);
+
+  double operator()(int64_t rows, int64_t context) const;
+
+ private:
+  const ModelConfig& c_;
+  const KvShape& shape_;
+  int64_t dense_ = 0, experts_ = 0;  // all experts of all layers
+};
 
 }  // namespace deepinfer

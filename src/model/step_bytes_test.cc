@@ -10,7 +10,8 @@ namespace {
 
 double ReleasedBytes(int64_t rows, int64_t context) {
   const ModelConfig c = ModelConfig::Parse(kReleasedConfig, "released");
-  return StepBytes(c, MakeKvShape(c, Numerics::Named("release"), 512), rows, context);
+  const KvShape shape = MakeKvShape(c, Numerics::Named("release"), 512);
+  return StepBytes(c, shape)(rows, context);
 }
 
 // From spec 02: a plain layer is 7,389,500,888 bytes, of them 384 experts of 18,800,640; vectors

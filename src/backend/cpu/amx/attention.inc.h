@@ -77,36 +77,11 @@ static inline void DecodeHalf(const AttentionArgs& a, int64_t r, const RowList& 
 
 // ---- products ----
 
-// Tile loads of g++ 12 do not tell the compiler that they read memory.
-static inline void FinishStores() { asm volatile("" : : : "memory"); }
-
 // scores [32 rows][16 * kHeadTiles heads] = rows . q, one or two tiles of heads.
 template <int kHeadTiles>
 static inline void ScoreTiles(const HeadsState& s, int64_t tile, float* scores) {
-  const uint16_t *q0 = s.q + tile * s.n * kTileWords, *q1 = q0 + s.n * kTileWords;
-  const uint16_t *rows0 = s.rows, *rows1 = rows0 + 16 * s.row_stride;
-  const int64_t stride = 2 * s.row_stride;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < s.n; ++k) {
-    _tile_loadd(4, rows0 + 32 * k, stride);
-    _tile_loadd(6, q0 + k * kTileWords, 64);
-    _tile_loadd(5, rows1 + 32 * k, stride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if (kHeadTiles == 1) continue;
-    _tile_loadd(7, q1 + k * kTileWords, 64);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  constexpr int64_t kStride = kAttentionHeads * 4;
-  _tile_stored(0, scores, kStride);
-  _tile_stored(1, scores + 16 * kAttentionHeads, kStride);
-  if (kHeadTiles == 1) return;
-  _tile_stored(2, scores + 16, kStride);
-  _tile_stored(3, scores + 16 * kAttentionHeads + 16, kStride);
+  ProductTiles<kHeadTiles>(s.rows, s.row_stride, s.q + tile * s.n * kTileWords, s.n, scores,
+                           kAttentionHeads);
 }
 
 // sums += p . rows of 32 columns and one or two tiles of heads; the first block starts from zero.
@@ -148,7 +123,7 @@ static inline void ValueTiles(const uint16_t* p, const uint16_t* pairs, int64_t 
 // All columns of all heads; `halves` halves of the block hold rows.
 static inline void AddValues(const HeadsState& s, int64_t n_tiles, int64_t halves, bool first) {
   const int64_t pairs_stride = 2 * s.n * kTileWords, sums_stride = s.n * 2 * 256;
-  FinishStores();
+  Fence();
   for (int64_t k = 0; k < s.n; ++k) {
     const uint16_t* pairs = s.pairs + 2 * k * kTileWords;
     for (int64_t t = 0; t < n_tiles; t += 2) {
@@ -260,18 +235,18 @@ static void AttendHeads(const AttentionArgs& a, int64_t r, int64_t first_head, i
       const int64_t begin = half * kHalfBlock;
       DecodeHalf(a, r, list, first + begin, Smaller(kHalfBlock, n - begin), s);
       PrefetchListed(a, r, list, first + begin + kHalfBlock, kHalfBlock);
-      FinishStores();
+      Fence();
       float* scores = s.scores + begin * kAttentionHeads;
       int64_t t = 0;
       for (; t + 1 < n_tiles; t += 2) ScoreTiles<2>(s, t, scores + 16 * t);
       if (t < n_tiles) ScoreTiles<1>(s, t, scores + 16 * t);
-      FinishStores();
+      Fence();
       PairRows(s, s.pairs + half * 2 * s.n * kTileWords);
     }
     for (int64_t t = 0; t < n_tiles; ++t) AddBlock(s, t, n, a.scale);
     if (first > 0) ShrinkSums(s, n_heads);
     AddValues(s, n_tiles, halves, first == 0);
-    FinishStores();
+    Fence();
   }
   WriteHeads(a, s, r, first_head, n_heads);
 }

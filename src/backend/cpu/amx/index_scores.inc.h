@@ -51,34 +51,6 @@ static inline void DecodeKeys(const IndexSelectArgs& a, int64_t seq, const int32
   }
 }
 
-// dots [32 keys][32 heads] of one or two tiles of heads.
-template <int kHeadTiles>
-static inline void DotTiles(const IndexOperands& o, const uint16_t* keys, const uint16_t* q,
-                            float* dots) {
-  const uint16_t *more_keys = keys + 16 * o.key_stride, *more_q = q + o.n * kTileWords;
-  const int64_t stride = 2 * o.key_stride;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < o.n; ++k) {
-    _tile_loadd(4, keys + 32 * k, stride);
-    _tile_loadd(5, more_keys + 32 * k, stride);
-    _tile_loadd(6, q + k * kTileWords, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 5, 6);
-    if (kHeadTiles == 1) continue;
-    _tile_loadd(7, more_q + k * kTileWords, 64);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, dots, 128);
-  _tile_stored(1, dots + 16 * 32, 128);
-  if (kHeadTiles == 1) return;
-  _tile_stored(2, dots + 16, 128);
-  _tile_stored(3, dots + 16 * 32 + 16, 128);
-}
-
 // To nearest even. NaNs here come from bf16 values: rounding cannot carry into their sign.
 template <bool kRound>
 static inline Vec RoundProduct(Vec v) {
@@ -107,13 +79,13 @@ static inline void ScoreKeyTile(const IndexOperands& o, const uint16_t* keys, co
   for (Vec& sum : sums) sum = Zero();
   for (int64_t t = 0; t < o.head_tiles; t += 2) {
     const bool two = t + 1 < o.head_tiles;
-    asm volatile("" : : : "memory");  // g++ 12 does not know what tile loads read and stores write
+    Fence();
     if (two) {
-      DotTiles<2>(o, keys, q + t * o.n * kTileWords, dots);
+      ProductTiles<2>(keys, o.key_stride, q + t * o.n * kTileWords, o.n, dots, 32);
     } else {
-      DotTiles<1>(o, keys, q + t * o.n * kTileWords, dots);
+      ProductTiles<1>(keys, o.key_stride, q + t * o.n * kTileWords, o.n, dots, 32);
     }
-    asm volatile("" : : : "memory");
+    Fence();
     AddHeads<kRound>(dots, weights + 16 * t, sums);
     if (two) AddHeads<kRound>(dots + 16, weights + 16 * t + 16, sums);
   }

@@ -24,6 +24,38 @@ static inline void ConfigureTiles(int64_t width = 16) {
 
 static inline void ReleaseTiles() { _tile_release(); }
 
+// Tile loads of g++ 12 do not tell the compiler that they read memory, nor stores that they write:
+// between them and other accesses stands this.
+static inline void Fence() { asm volatile("" : : : "memory"); }
+
+// out [32][16 * kTiles of out_cols] = 32 rows of 32 * n columns, row_stride words apart, times one
+// or two tiles of 16 packed rows of x, n tiles each.
+template <int kTiles>
+static inline void ProductTiles(const uint16_t* rows, int64_t row_stride, const uint16_t* x,
+                                int64_t n, float* out, int64_t out_cols) {
+  const uint16_t *more_rows = rows + 16 * row_stride, *more_x = x + n * kTileWords;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < n; ++k) {
+    _tile_loadd(4, rows + 32 * k, 2 * row_stride);
+    _tile_loadd(6, x + k * kTileWords, 64);
+    _tile_loadd(5, more_rows + 32 * k, 2 * row_stride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if (kTiles == 1) continue;
+    _tile_loadd(7, more_x + k * kTileWords, 64);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, out, 4 * out_cols);
+  _tile_stored(1, out + 16 * out_cols, 4 * out_cols);
+  if (kTiles == 1) return;
+  _tile_stored(2, out + 16, 4 * out_cols);
+  _tile_stored(3, out + 16 * out_cols + 16, 4 * out_cols);
+}
+
 struct LaneIndex {
   int32_t lane[16];
 };

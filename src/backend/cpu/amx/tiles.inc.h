@@ -14,10 +14,6 @@ constexpr int kSection = kSectionGroups * kGroup;
 
 static inline int64_t OutputUnit(int64_t, int) { return kPanel; }
 
-// Tile loads of g++ 12 do not tell the compiler that they read memory, nor stores that they write:
-// between them and other accesses stands this.
-static DI_INLINE void Fence() { asm volatile("" : : : "memory"); }
-
 // ---- few rows: decode and multiply side by side ----
 
 template <int kBlocks>

@@ -78,6 +78,16 @@ void KvPool::SetLength(SeqSlot slot, int64_t tokens) {
   seq.length = tokens;
 }
 
+namespace {
+
+void StartStep(int64_t n_seqs, StepInputs* in) {
+  in->n_rows = in->n_samples = 0;
+  in->n_seqs = static_cast<int32_t>(n_seqs);
+  std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
+}
+
+}  // namespace
+
 int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
                        int64_t window_end, StepInputs* in) const {
   const int32_t r = in->n_rows++;
@@ -93,9 +103,7 @@ int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t posit
 void KvPool::FillDraft(std::span<const DraftRows> seqs, int64_t block, TokenId noise,
                        StepInputs* in) const {
   DI_CHECK(block <= shape_.draft_rows) << block << " rows, room for " << shape_.draft_rows;
-  in->n_rows = in->n_samples = 0;
-  in->n_seqs = static_cast<int32_t>(seqs.size());
-  std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
+  StartStep(std::ssize(seqs), in);
   for (int32_t s = 0; s < in->n_seqs; ++s) {
     const DraftRows& rows = seqs[static_cast<size_t>(s)];
     const int64_t first = length(rows.slot);
@@ -121,9 +129,7 @@ void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id,
 }
 
 void KvPool::FillInputs(std::span<const SeqRows> seqs, StepInputs* in) const {
-  in->n_rows = in->n_samples = 0;
-  in->n_seqs = static_cast<int32_t>(seqs.size());
-  std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
+  StartStep(std::ssize(seqs), in);
   for (int32_t s = 0; s < in->n_seqs; ++s) {
     const SeqRows& rows = seqs[static_cast<size_t>(s)];
     const Seq& seq = seqs_[static_cast<size_t>(rows.slot)];

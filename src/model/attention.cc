@@ -14,7 +14,7 @@ void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, cons
                         .slots = s.in->window_slots,
                         .cache = s.m.kv.window_rows(layer),
                         .cols = static_cast<int32_t>(s.c.head_dim),
-                        .format = s.window_format(),
+                        .format = WindowFormat(s.num),
                         .fp8_max = s.num.fp8_max,
                         .norm_weight = s.m.weights.layers[static_cast<size_t>(layer)].attn.kv_norm,
                         .eps = s.c.rms_norm_eps,
@@ -41,13 +41,13 @@ void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights&
   a.row_seqs = s.in->row_seqs;
   a.row_slots = s.in->row_slots;
   a.window_rows = s.m.kv.window_rows(layer);
-  a.window_format = s.window_format();
+  a.window_format = WindowFormat(s.num);
   a.ring = static_cast<int32_t>(shape.ring());
   a.window = static_cast<int32_t>(VisibleWindow(s.c, layer));
   const int ratio = s.c.ratio(layer);
   if (ratio > 0) {
     a.compressed =
-        s.Paged(s.m.kv.compressed_rows(s.c.kv_owner(layer)), s.compressed_format(), ratio);
+        s.Paged(s.m.kv.compressed_rows(s.c.kv_owner(layer)), CompressedFormat(s.num), ratio);
     a.selected = s.selected;
     a.n_selected = s.n_selected;
     a.topk = static_cast<int32_t>(s.c.index_topk);

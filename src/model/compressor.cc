@@ -67,7 +67,7 @@ void Compressor::AddKeys() const {
     AddKeyProduct(Start::kAfterAll);
   }
   AddStore("indexer.store_key", key_, s_.c.index_head_dim, s_.m.kv.index_rows(layer_),
-           s_.index_format(), w_.k_norm, Start::kAfterAll);
+           IndexFormat(s_.num), w_.k_norm, Start::kAfterAll);
 }
 
 // The index key is taken from the latent before its rotation, the stored row after it.
@@ -75,7 +75,7 @@ void Compressor::AddKeyProduct(Start start) const {
   s_.Linear("indexer.wk", latent_, w_.wk, key_,
             {.n_rows = &s_.in->n_groups[ratio_], .start = start});
   AddStore("compressor.store", latent_, s_.c.head_dim, s_.m.kv.compressed_rows(layer_),
-           s_.compressed_format(), nullptr, Start::kBeside);
+           CompressedFormat(s_.num), nullptr, Start::kBeside);
 }
 
 void Compressor::AddStore(const char* name, const float* x, int64_t cols, uint8_t* cache,

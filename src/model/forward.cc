@@ -217,12 +217,9 @@ KvShape MakeKvShape(const ModelConfig& c, const Numerics& n, int64_t max_step_ro
   shape.draft_rows = c.dspark_block_size;
   shape.window = c.sliding_window;
   shape.max_step_rows = max_step_rows;
-  shape.window_row_bytes =
-      RowBytes(n.window_kv_fp8 ? RowFormat::kFp8Block32 : RowFormat::kF32, c.head_dim);
-  shape.compressed_row_bytes =
-      RowBytes(n.compressed_kv_fp4 ? RowFormat::kFp4Block16 : RowFormat::kF32, c.head_dim);
-  shape.index_row_bytes =
-      RowBytes(n.index_fp4 ? RowFormat::kFp4Block32 : RowFormat::kF32, c.index_head_dim);
+  shape.window_row_bytes = RowBytes(WindowFormat(n), c.head_dim);
+  shape.compressed_row_bytes = RowBytes(CompressedFormat(n), c.head_dim);
+  shape.index_row_bytes = RowBytes(IndexFormat(n), c.index_head_dim);
   shape.raw_cols = c.head_dim;
   for (int layer : c.kv_source_layer_ids) {
     shape.owners.push_back({layer, c.compress_ratios[static_cast<size_t>(layer)]});

@@ -63,7 +63,18 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
 // Lists the phases of a draft for up to b.rows() / dspark_block_size sequences (spec 05 section 4).
 DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilder& b);
 
-// Row formats and sizes of the caches under these numerics.
+// Row formats of the caches under these numerics.
+inline RowFormat WindowFormat(const Numerics& n) {
+  return n.window_kv_fp8 ? RowFormat::kFp8Block32 : RowFormat::kF32;
+}
+inline RowFormat CompressedFormat(const Numerics& n) {
+  return n.compressed_kv_fp4 ? RowFormat::kFp4Block16 : RowFormat::kF32;
+}
+inline RowFormat IndexFormat(const Numerics& n) {
+  return n.index_fp4 ? RowFormat::kFp4Block32 : RowFormat::kF32;
+}
+
+// The sizes that follow.
 KvShape MakeKvShape(const ModelConfig& config, const Numerics& numerics, int64_t max_step_rows);
 
 // Frequencies of the rotary embedding (spec 01 section 2.2): compressed layers use their own base

@@ -50,7 +50,7 @@ void Indexer::AddSelection() const {
   a.weights = weights_;
   a.positions = s.in->positions;
   a.row_seqs = s.in->row_seqs;
-  a.keys = s.Paged(s.m.kv.index_rows(s.c.kv_owner(layer_)), s.index_format(), ratio);
+  a.keys = s.Paged(s.m.kv.index_rows(s.c.kv_owner(layer_)), IndexFormat(s.num), ratio);
   a.heads = static_cast<int32_t>(heads);
   a.dim = static_cast<int32_t>(dim);
   a.topk = static_cast<int32_t>(s.c.index_topk);

@@ -76,16 +76,6 @@ struct StepContext {
   // Sums that ranks may cut later are taken in pieces of this many columns of a matrix whose unit
   // (a group or an expert width) has `unit` columns: 128, or 32 at test sizes (spec 09 section 7).
   static int64_t PieceFor(int64_t unit) { return unit % 128 == 0 ? 128 : 32; }
-
-  RowFormat window_format() const {
-    return num.window_kv_fp8 ? RowFormat::kFp8Block32 : RowFormat::kF32;
-  }
-  RowFormat compressed_format() const {
-    return num.compressed_kv_fp4 ? RowFormat::kFp4Block16 : RowFormat::kF32;
-  }
-  RowFormat index_format() const {
-    return num.index_fp4 ? RowFormat::kFp4Block32 : RowFormat::kF32;
-  }
 };
 
 // Each adds the phases of one part. Temporaries are released on return, except those that phases of

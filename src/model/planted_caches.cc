@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/random.h"
+#include "model/forward.h"
 #include "ops/rows.h"
 
 namespace deepinfer {
@@ -48,16 +49,14 @@ void FillRows(uint8_t* rows, int64_t n, RowFormat format, int64_t cols, uint64_t
 
 void FillCaches(const KvPool& kv, const ModelConfig& c, const Numerics& n, uint64_t seed) {
   const KvShape& shape = kv.shape();
-  const RowFormat window = n.window_kv_fp8 ? RowFormat::kFp8Block32 : RowFormat::kF32;
-  const RowFormat compressed = n.compressed_kv_fp4 ? RowFormat::kFp4Block16 : RowFormat::kF32;
-  const RowFormat index = n.index_fp4 ? RowFormat::kFp4Block32 : RowFormat::kF32;
+  const RowFormat window = WindowFormat(n), compressed = CompressedFormat(n);
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
     FillRows(kv.window_rows(layer), kv.max_seqs() * shape.ring(), window, c.head_dim, &seed);
   }
   for (const KvShape::Owner& owner : shape.owners) {
     const int64_t rows = kv.n_blocks() * (kBlockTokens / owner.ratio);
     FillRows(kv.compressed_rows(owner.layer), rows, compressed, c.head_dim, &seed);
-    FillRows(kv.index_rows(owner.layer), rows, index, c.index_head_dim, &seed);
+    FillRows(kv.index_rows(owner.layer), rows, IndexFormat(n), c.index_head_dim, &seed);
     if (owner.ratio == 1) continue;
     const int64_t raw = kv.max_seqs() * shape.raw_ring();
     for (float* ring : {kv.raw_kv(owner.layer), kv.raw_score(owner.layer)}) {

@@ -212,15 +212,10 @@ TokenId ArgMax(std::span<const float> logits) {
 TokenId GumbelArgMax(std::span<const float> logits, const DrawKey& key, Stream stream) {
   TokenId best_id = 0;
   double best = -std::numeric_limits<double>::infinity();
-  std::array<uint32_t, 4> words{};
-  int64_t block = -1;  // the four ids that `words` belongs to
+  GumbelNoise noise(key, stream);
   for (size_t t = 0; t < logits.size(); ++t) {
     if (logits[t] == kMinusInf) continue;
-    if (std::cmp_not_equal(t / 4, block)) {
-      block = static_cast<int64_t>(t / 4);
-      words = RandomWords(key, stream, static_cast<uint32_t>(block));
-    }
-    const double value = double{logits[t]} + GumbelFromWord(words[t % 4]);
+    const double value = double{logits[t]} + noise.Of(static_cast<int64_t>(t));
     if (value > best) {
       best = value;
       best_id = static_cast<TokenId>(t);

@@ -18,20 +18,19 @@ double LogSum(std::span<const float> logits) {
   return largest + std::log(total);
 }
 
-// ln max(p - q, 0) of every token.
-std::vector<float> LogResidual(std::span<const float> target, std::span<const float> proposal,
-                               TokenId draft) {
-  std::vector<float> residual(target.begin(), target.end());
-  if (proposal.empty()) {  // all of q is at the draft: the others keep p
-    residual[static_cast<size_t>(draft)] = kMinusInf;
-    return residual;
-  }
-  const double target_sum = LogSum(target), proposal_sum = LogSum(proposal);
-  for (size_t t = 0; t < target.size(); ++t) {
-    const double weight = std::exp(target[t] - target_sum) - std::exp(proposal[t] - proposal_sum);
-    residual[t] = weight > 0 ? static_cast<float>(std::log(weight)) : kMinusInf;
-  }
-  return residual;
+// A distribution softmax(logits).
+struct Softmax {
+  explicit Softmax(std::span<const float> values) : logits(values), log_sum(LogSum(values)) {}
+  double operator[](size_t t) const { return std::exp(logits[t] - log_sum); }
+
+  std::span<const float> logits;
+  double log_sum;
+};
+
+// A draw from max(p - q, 0). Without a weight, p and q are equal but for rounding: then from p.
+TokenId DrawResidual(const Softmax& p, std::vector<float> log_weights, const DrawKey& key) {
+  const bool any = std::ranges::any_of(log_weights, [](float w) { return w > kMinusInf; });
+  return GumbelArgMax(any ? log_weights : p.logits, key, Stream::kTarget);
 }
 
 }  // namespace
@@ -39,13 +38,21 @@ std::vector<float> LogResidual(std::span<const float> target, std::span<const fl
 Verdict VerifyDraft(std::span<const float> target, std::span<const float> proposal, TokenId draft,
                     const DrawKey& key) {
   const auto d = static_cast<size_t>(draft);
-  const double p = std::exp(target[d] - LogSum(target));
-  const double q = proposal.empty() ? 1 : std::exp(proposal[d] - LogSum(proposal));
-  if (UniformFromWord(RandomWords(key, Stream::kAccept, 0)[0]) * q < p) return {true, draft};
-  const std::vector<float> residual = LogResidual(target, proposal, draft);
-  const bool any = std::ranges::any_of(residual, [](float w) { return w > kMinusInf; });
-  // Without a weight, p and q are equal but for rounding.
-  return {false, GumbelArgMax(any ? residual : target, key, Stream::kTarget)};
+  const double u = UniformFromWord(RandomWords(key, Stream::kAccept, 0)[0]);
+  const Softmax p(target);
+  std::vector<float> log_weights(target.begin(), target.end());
+  if (proposal.empty()) {  // all of q is at the draft: the others keep p
+    if (u < p[d]) return {true, draft};
+    log_weights[d] = kMinusInf;
+    return {false, DrawResidual(p, std::move(log_weights), key)};
+  }
+  const Softmax q(proposal);
+  if (u * q[d] < p[d]) return {true, draft};
+  for (size_t t = 0; t < target.size(); ++t) {
+    const double weight = p[t] - q[t];
+    log_weights[t] = weight > 0 ? static_cast<float>(std::log(weight)) : kMinusInf;
+  }
+  return {false, DrawResidual(p, std::move(log_weights), key)};
 }
 
 }  // namespace deepinfer

@@ -150,8 +150,8 @@ std::vector<float> Leads(const GoldenArray& logits) {
 }  // namespace
 
 // Slot by slot up to the first that differs: it changes those behind it.
-void Report::CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
-                        std::span<const float> margin, const GoldenDraft& got) {
+size_t Report::CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
+                          std::span<const float> margin, const GoldenDraft& got) {
   const size_t slots = want.drafts.size();
   size_t same = 0;
   while (same < slots && got.drafts[same] == want.drafts[same]) ++same;
@@ -167,6 +167,7 @@ void Report::CheckDraft(const GoldenSet& set, const std::string& where, const Go
   }
   CheckFloats("draft_confidence", set.Title() + " " + where + " confidence", ValueKind::kOther,
               std::span(want.confidence).first(seen), std::span(got.confidence).first(seen));
+  return seen;
 }
 
 // The rows that follow accepted tokens only: these are the greedy tokens of the set.
@@ -198,13 +199,9 @@ void Report::CheckDrafts(const GoldenSet& set, const std::vector<ReplayedDraft>&
   if (set.first_draft) ++next;
   if (set.first_draft && logits != nullptr) {
     const ReplayedDraft& got = replayed[0];
-    CheckDraft(set, "first draft", *set.first_draft, Leads(*logits), got.draft);
-    size_t same = 0;  // a row's logits follow from the drafts before it
-    while (same + 1 < got.draft.drafts.size() &&
-           got.draft.drafts[same] == set.first_draft->drafts[same]) {
-      ++same;
-    }
-    const size_t values = (same + 1) * static_cast<size_t>(logits->cols());
+    // A row's logits follow from the drafts before it.
+    const size_t seen = CheckDraft(set, "first draft", *set.first_draft, Leads(*logits), got.draft);
+    const size_t values = seen * static_cast<size_t>(logits->cols());
     CheckFloats("draft_logits", set.Title() + " first_draft_logits", ValueKind::kLogits,
                 std::span(logits->values).first(values), std::span(got.logits).first(values));
   }

@@ -57,8 +57,9 @@ class Report {
                    std::span<const float> want, std::span<const float> got);
   void CheckRows(const GoldenSet& set, const std::string& name, const GoldenArray& want,
                  const GoldenArray& got);
-  void CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
-                  std::span<const float> margin, const GoldenDraft& got);
+  // Returns how many slots were compared: those up to the first that differs.
+  size_t CheckDraft(const GoldenSet& set, const std::string& where, const GoldenDraft& want,
+                    std::span<const float> margin, const GoldenDraft& got);
   void CheckVerified(const GoldenSet& set, const GoldenSpeculation& want,
                      std::span<const TokenId> got);
   void CheckArgmax(const GoldenSet& set, const Replayed& replayed);

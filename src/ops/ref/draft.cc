@@ -31,32 +31,13 @@ void TransitionInput(const TransitionInputArgs& a, Work w) {
 
 namespace {
 
-// Gumbel noise of ascending token ids; four share one call of the generator.
-class Noise {
- public:
-  Noise(const DrawKey& key, Stream stream) : key_(key), stream_(stream) {}
-  double Of(int64_t id) {
-    if (id / 4 != block_) {
-      block_ = id / 4;
-      words_ = RandomWords(key_, stream_, static_cast<uint32_t>(block_));
-    }
-    return GumbelFromWord(words_[static_cast<size_t>(id % 4)]);
-  }
-
- private:
-  DrawKey key_;
-  Stream stream_;
-  int64_t block_ = -1;
-  std::array<uint32_t, 4> words_{};
-};
-
 DraftCandidate Choose(const DraftTokenArgs& a, int64_t s, Span ids) {
   const int64_t row = s * a.block + a.slot;
   float* logits = a.logits + row * a.vocab;
   const DraftSampling& d = a.sampling;
   const float temperature = d.temperature[s];
-  Noise noise({d.seed[s], d.sample[s], static_cast<uint32_t>(a.positions[row] + 1)},
-              static_cast<Stream>(d.stream[s]));
+  GumbelNoise noise({d.seed[s], d.sample[s], static_cast<uint32_t>(a.positions[row] + 1)},
+                    static_cast<Stream>(d.stream[s]));
   DraftCandidate best = {-std::numeric_limits<double>::infinity(), -1};
   for (int64_t t = ids.begin; t < ids.end; ++t) {
     logits[t] += a.bias[s * a.vocab + t];

@@ -24,9 +24,9 @@ struct DraftSeq {
 
 // Per sequence a block of drafts.
 struct Drafts {
-  std::span<const TokenId> tokens;    // [n, block]
-  std::span<const float> logits;      // [n, block, vocabulary] that they were chosen from
-  std::span<const float> confidence;  // [n, block] before the sigmoid
+  std::span<TokenId> tokens;      // [n, block]
+  std::span<const float> logits;  // [n, block, vocabulary] that they were chosen from
+  std::span<float> confidence;    // [n, block] before the sigmoid
 };
 
 class Drafter {

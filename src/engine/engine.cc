@@ -199,24 +199,37 @@ std::vector<Delta> Engine::Step() {
 std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const float> logits,
                                   Delta* delta) {
   Active& active = active_.at(rows.id);
-  const std::span<const TokenId> all = scheduler_.tokens_and_drafts(rows.id);
-  const size_t n_known = scheduler_.tokens(rows.id).size();
+  const int64_t n_known = std::ssize(scheduler_.tokens(rows.id));
   const size_t vocab_size = logits.size() / (1 + static_cast<size_t>(rows.n_drafts));
   std::vector<TokenId> emitted;
   for (size_t r = 0;; ++r) {
     const std::span<const float> row = logits.subspan(r * vocab_size, vocab_size);
-    // What precedes the row's token: known tokens, then accepted drafts.
-    const std::span<const TokenId> tokens = all.first(n_known + r);
-    const bool is_draft = std::cmp_less(r, rows.n_drafts);
-    const Verdict verdict = Draw(active, row, tokens, is_draft ? r : kNoDraft);
+    const Verdict verdict = Judge(rows, row, r);
     emitted.push_back(verdict.token);
-    Tell(active, row, verdict.token, std::ssize(tokens) + 1, delta);
+    Tell(active, row, verdict.token, n_known + std::ssize(emitted), delta);
     if (verdict.accepted) ++accepted_at_[r];
     if (delta->finish || !verdict.accepted) break;
   }
   if (rows.n_drafts > 0) ++n_verifications_;
   n_drafted_ += rows.n_drafts;
   return emitted;
+}
+
+// What row `row` of those with logits says about the draft behind it, or the token that follows
+// when there is none.
+Verdict Engine::Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row) {
+  const Active& active = active_.at(rows.id);
+  const std::span<const TokenId> all = scheduler_.tokens_and_drafts(rows.id);
+  const size_t n_known = scheduler_.tokens(rows.id).size();
+  // What precedes the row's token: known tokens, then accepted drafts.
+  const std::span<const TokenId> tokens = all.first(n_known + row);
+  if (std::cmp_greater_equal(row, rows.n_drafts)) return Draw(active, logits, tokens, kNoDraft);
+  std::optional<bool> accepts;
+  if (planted_ != nullptr)
+    accepts = planted_->Accepts(rows.id, static_cast<int64_t>(n_known), static_cast<int64_t>(row));
+  if (!accepts) return Draw(active, logits, tokens, row);
+  if (*accepts) return {true, all[tokens.size()]};
+  return Draw(active, logits, tokens, kNoDraft);
 }
 
 // The token behind `tokens`, and whether it is draft number `draft` of the sequence.
@@ -318,6 +331,11 @@ void Engine::SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
                        std::span<const RequestId> ids) {
   const auto block = static_cast<size_t>(executor_.draft_tokens());
   const size_t vocab_size = drafts.logits.size() / drafts.tokens.size();
+  for (size_t s = 0; planted_ != nullptr && s < seqs.size(); ++s) {
+    planted_->Drafted(ids[s], std::ssize(scheduler_.tokens(ids[s])),
+                      drafts.tokens.subspan(s * block, block),
+                      drafts.confidence.subspan(s * block, block));
+  }
   std::vector<int64_t> depths(seqs.size(), executor_.options().num_speculative_tokens);
   if (executor_.options().draft_depth == "auto")
     depth_policy_.Choose(drafts.confidence, executor_.draft_tokens(), depths);

@@ -8,6 +8,7 @@
 
 #include "engine/depth_policy.h"
 #include "engine/executor.h"
+#include "engine/planted_drafts.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stop_strings.h"
@@ -58,6 +59,9 @@ class Engine {
   };
   Stats stats() const;
 
+  // From now on drafts are judged there; it outlives the engine (tests, measurements).
+  void PlantDrafts(PlantedDrafts* planted) { planted_ = planted; }
+
  private:
   struct Active {
     Request request;
@@ -71,6 +75,7 @@ class Engine {
   int64_t CheckRequest(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
+  Verdict Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row);
   Verdict Draw(const Active& active, std::span<const float> logits, std::span<const TokenId> tokens,
                size_t draft);
   void Tell(Active& active, std::span<const float> logits, TokenId token, int64_t n_tokens,
@@ -92,6 +97,7 @@ class Engine {
   double draft_s_ = 0;  // of the draft before the step to come
   int64_t n_verifications_ = 0, n_drafted_ = 0;
   std::vector<int64_t> accepted_at_;
+  PlantedDrafts* planted_ = nullptr;
 };
 
 }  // namespace deepinfer

@@ -53,8 +53,8 @@ struct DraftInputs {
 
 // Where a draft's results lie in the arena.
 struct DraftOutput {
-  const float* logits;      // [n_seqs * block, vocab_size], transitions included
-  const float* confidence;  // [n_seqs * block] before the sigmoid
+  const float* logits;  // [n_seqs * block, vocab_size], transitions included
+  float* confidence;    // [n_seqs * block] before the sigmoid
 };
 
 // Lists the phases of a step of up to b.rows() rows with logits for up to max_samples of them.

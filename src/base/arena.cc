@@ -36,9 +36,28 @@ int64_t ArenaPlan::BookedBytes(const std::string& prefix) const {
   return sum;
 }
 
-Arena::Arena(const char* what, int64_t bytes) : bytes_(std::max<int64_t>(bytes, 1)) {
-  void* memory = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
+namespace {
+
+// `bytes` at a multiple of `align`, both whole pages: maps more and gives the ends back.
+void* MapAligned(size_t bytes, size_t align) {
+  void* mapped = mmap(nullptr, bytes + align, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return MAP_FAILED;
+  char* const begin = static_cast<char*>(mapped);
+  const size_t front = (align - reinterpret_cast<uintptr_t>(begin) % align) % align;
+  if (front > 0) munmap(begin, front);
+  if (align > front) munmap(begin + front + bytes, align - front);
+  return begin + front;
+}
+
+constexpr int64_t kPageBytes = 4096;
+
+}  // namespace
+
+Arena::Arena(const char* what, int64_t bytes)
+    : bytes_((std::max<int64_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes) {
+  const int64_t align = bytes_ >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+  void* memory = MapAligned(static_cast<size_t>(bytes_), static_cast<size_t>(align));
   if (memory == MAP_FAILED) {
     throw Error(Code::kIo,
                 fmt::format("{}: cannot get {:.1f} MiB of memory: {}", what,

@@ -37,7 +37,11 @@ class ArenaPlan {
   std::vector<Entry> entries_;
 };
 
-// Zeroed, page-aligned memory, huge pages asked for; pages appear when they are first touched.
+// A large page; memory of this size and more begins at a multiple of it.
+inline constexpr int64_t kHugePageBytes = 2 << 20;
+
+// Zeroed, page-aligned memory, huge pages asked for. Nothing is touched here: a page appears, in
+// the memory of the processor whose thread first writes to it, then.
 // Throws Error{kIo} when the system refuses, naming `what` and the size.
 class Arena {
  public:

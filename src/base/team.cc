@@ -3,15 +3,16 @@
 #include <fmt/core.h>
 #include <immintrin.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <system_error>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/topology.h"
 
 namespace deepinfer {
 
@@ -23,6 +24,12 @@ constexpr int kSpins =
 long Futex(std::atomic<uint32_t>* word, int op, uint32_t value) {
   return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), op | FUTEX_PRIVATE_FLAG, value,
                  nullptr, nullptr, 0);
+}
+
+// Whether all threads can run at the same time.
+bool CanSpin(int threads) {
+  const int quota = CpuQuota();
+  return std::cmp_less_equal(threads, AllowedCpus().size()) && (quota == 0 || threads <= quota);
 }
 
 }  // namespace
@@ -42,19 +49,22 @@ void Team::Gate::WaitWhile(uint32_t seen, int spins) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-Team::Team(int threads) : size_(threads) {
+Team::Team(int threads)
+    : size_(threads),
+      cpus_(threads > 1 ? PlaceThreads(threads, OneCpuPerCore(AllowedCpus())) : std::vector<int>()),
+      spins_(CanSpin(threads) ? kSpins : 0) {
   DI_CHECK(threads >= 1) << threads;
-  // With more threads than CPUs a spinning thread only keeps another one from running.
-  cpu_set_t allowed;
-  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
-  spins_ = known && CPU_COUNT(&allowed) < threads ? 0 : kSpins;
   // Signals are for the thread that runs the program: one that a team thread took would not wake
   // it.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    for (int tid = 1; tid < threads; ++tid) threads_.emplace_back(&Team::Loop, this, tid);
+    for (int tid = 1; tid < threads; ++tid) {
+      threads_.emplace_back(&Team::Loop, this, tid);
+      if (cpus_.empty()) continue;
+      BindThread(threads_.back().native_handle(), cpus_[static_cast<size_t>(tid)]);
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   } catch (const std::system_error& e) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

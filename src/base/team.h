@@ -9,7 +9,12 @@
 namespace deepinfer {
 
 // Waits spin for a while and then sleep on a futex, so an idle team costs nothing and a busy one
-// does not enter the kernel. The caller of Run is thread 0.
+// does not enter the kernel. With more threads than CPUs, or than a quota of processor time, waits
+// sleep at once: a spinning thread would only keep another from running.
+//
+// The caller of Run is thread 0. A team of one thread per core (topology.h) binds the others to
+// cores of their own. The caller is not bound, since threads that it starts later would inherit
+// that; the one core without a bound thread is left to it.
 class Team {
  public:
   // Throws Error(kIo) when the system refuses a thread.
@@ -19,6 +24,9 @@ class Team {
   Team& operator=(const Team&) = delete;
 
   int size() const { return size_; }
+  // Where the threads run, by thread; empty: wherever the system puts them. The first is the core
+  // left to the caller.
+  const std::vector<int>& cpus() const { return cpus_; }
 
   // Runs body(context, tid) on every thread and returns when all have finished. Not reentrant, one
   // caller at a time.
@@ -44,6 +52,7 @@ class Team {
   void Stop();
 
   const int size_;
+  const std::vector<int> cpus_;
   int spins_;
   Gate start_, barrier_;
   std::atomic<int> arrived_{0};

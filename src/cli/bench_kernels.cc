@@ -159,7 +159,7 @@ void AddBenchKernels(CLI::App& bench) {
   o.ops = KernelOp::Names();
   o.isas = {"auto"};
   o.rows = {1, 2, 6, 16, 128};
-  o.threads = {static_cast<int>(OneCpuPerCore(AllowedCpus()).size())};
+  o.threads = {DefaultThreads()};
   CLI::App* command = bench.add_subcommand(
       "kernels", "Kernels at the released shapes, as shares of this machine's limits");
   command->add_option("--op", o.ops, "Which of them")->delimiter(',');

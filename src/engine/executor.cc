@@ -47,7 +47,7 @@ EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
   }
   if (o.num_speculative_tokens < 0) o.num_speculative_tokens = c.dspark_block_size;
   if (o.num_speculative_tokens == 0) o.speculative = "off";
-  if (o.threads == 0) o.threads = static_cast<int64_t>(OneCpuPerCore(AllowedCpus()).size());
+  if (o.threads == 0) o.threads = DefaultThreads();
   const KvShape shape = MakeKvShape(c, Numerics::Named(o.numerics), o.max_num_batched_tokens);
   o.num_kv_blocks =
       NumKvBlocks(o, o.max_model_len, kBlockTokens, std::max<int64_t>(shape.BlockBytes(), 1));

@@ -1,6 +1,7 @@
 // What a step books at released sizes, without a checkpoint.
 #include <gtest/gtest.h>
 
+#include "base/arena.h"
 #include "config/model_config.h"
 #include "config/options.h"
 #include "engine/executor.h"
@@ -24,6 +25,11 @@ TEST(PlanMemory, IndexSelectionDoesNotGrowWithTheContext) {
   EXPECT_GT(plan.BookedBytes("index."), int64_t{16384} * 512 * 4);  // the lists themselves
   EXPECT_LE(bytes, int64_t{256} << 20);
   EXPECT_EQ(plan.BookedBytes("index."), Plan(16384, 4096).BookedBytes("index."));
+}
+
+// A page belongs to the memory of the processor that first touches it: no two threads share one.
+TEST(PlanMemory, ScratchOfAThreadFillsPagesOfItsOwn) {
+  EXPECT_EQ(Plan(8, 4096).BookedBytes("thread_scratch") % (2 * kHugePageBytes), 0);
 }
 
 TEST(PlanMemory, ADecodeStepIsSmall) {

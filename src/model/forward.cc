@@ -112,6 +112,10 @@ void AddRopeTables(StepContext& s) {
   s.group[2] = AddRopeTable(s, "rope.group2", s.m.rope_yarn, -1, Start::kBeside);
 }
 
+// A thread's scratch fills pages of its own, huge ones where it is large: the thread touches them
+// first, so they lie in its processor's memory.
+int64_t ScratchAlign(int64_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : 4096; }
+
 // Most floats a thread needs at once; see the scratch contracts in ops/.
 int64_t ScratchFloats(const ModelConfig& c) {
   const int64_t mixer = c.hc_mult * c.hidden_size;  // fp32 weights: no bf16 product
@@ -125,7 +129,8 @@ int64_t ScratchFloats(const ModelConfig& c) {
   const int64_t floats = std::max(
       {mixer, LinearScratchFloats(widest), ExpertScratchFloats(c.hidden_size),
        ExpertScratchFloats(c.moe_intermediate_size), select, AttentionScratchFloats(c.head_dim)});
-  return (floats + 15) / 16 * 16;
+  const int64_t page = ScratchAlign(floats * 4) / 4;
+  return (floats + page - 1) / page * page;
 }
 
 void BookStepBuffers(StepContext& s) {
@@ -148,7 +153,8 @@ void BookStepBuffers(StepContext& s) {
       const_cast<StepInputs*>(s.in);  // ExpertPairs has no const form; kernels only read these
   s.everyone = {&in->one, &in->zero, in->all_rows_begin, in->all_rows, nullptr};
   s.scratch_stride = ScratchFloats(s.c);
-  s.scratch = s.b.Temp<float>("thread_scratch", s.b.threads() * s.scratch_stride);
+  s.scratch = s.b.Temp<float>("thread_scratch", s.b.threads() * s.scratch_stride,
+                              ScratchAlign(s.scratch_stride * 4));
 }
 
 // Final collapse with the last layer's pre-mix, norm, and logits of the sampled rows only.

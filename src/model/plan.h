@@ -85,8 +85,8 @@ class PlanBuilder {
 
   // Uninitialised memory for `count` values, until Restore to an earlier mark.
   template <class T>
-  T* Temp(const char* name, int64_t count) {
-    const Buf buf = memory_.Book(name, count * static_cast<int64_t>(sizeof(T)));
+  T* Temp(const char* name, int64_t count, int64_t align = 64) {
+    const Buf buf = memory_.Book(name, count * static_cast<int64_t>(sizeof(T)), align);
     return reinterpret_cast<T*>(base_ + static_cast<uintptr_t>(buf.offset));
   }
 

@@ -134,6 +134,40 @@ INSTANTIATE_TEST_SUITE_P(Settings, SpeculativeDistribution,
                                          Setting{0.7f, 0.9f, false}, Setting{1, 0.9f, false},
                                          Setting{0.7f, 1, true}, Setting{1, 0.9f, true}));
 
+// The path-identical mode: draft and target are two largest values of logits and the same noise.
+// Both are token t when its noise exceeds that of every other s by ln of max(p_s / p_t, q_s / q_t),
+// which has the chance 1 / sum over s. That is between what any two draws that do not know each
+// other's distribution can promise, (1 - d) / (1 + d), and what rejection accepts, 1 - d; d is the
+// distance (sum |p - q|) / 2.
+TEST(Speculative, SharedNoiseAgreesAsOftenAsTwoDrawsCan) {
+  for (float temperature : {0.7f, 1.0f}) {
+    const std::vector<float> target = Scaled(kTarget, temperature);
+    const std::vector<float> proposal = Scaled(kDraft, temperature);
+    double expected = 0, sum_p = 0, sum_q = 0, common = 0;
+    for (int t = 0; t < kTokens; ++t) {
+      double sum = 0;
+      for (int s = 0; s < kTokens; ++s)
+        sum += std::exp(std::max(target[s] - target[t], proposal[s] - proposal[t]));
+      expected += 1 / sum;
+      sum_p += std::exp(double{target[t]});
+      sum_q += std::exp(double{proposal[t]});
+    }
+    for (int t = 0; t < kTokens; ++t)
+      common +=
+          std::min(std::exp(double{target[t]}) / sum_p, std::exp(double{proposal[t]}) / sum_q);
+    int agreed = 0;
+    for (uint32_t position = 0; position < kDraws; ++position) {
+      const DrawKey key{11, 0, position};
+      agreed += GumbelArgMax(proposal, key, Stream::kTarget) ==
+                GumbelArgMax(target, key, Stream::kTarget);
+    }
+    const double deviation = std::sqrt(kDraws * expected * (1 - expected));
+    EXPECT_NEAR(agreed, kDraws * expected, 4.5 * deviation) << "temperature " << temperature;
+    EXPECT_LT(expected, common);
+    EXPECT_GT(expected, common / (2 - common));
+  }
+}
+
 TEST(Speculative, DraftsOfTheTargetItselfAreAlwaysAccepted) {
   SamplingWorkspace workspace;
   std::vector<float> target(kTarget, kTarget + kTokens);

@@ -7,30 +7,13 @@
 
 #include <bit>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <random>
 
-#include "engine/engine.h"
-#include "engine/executor.h"
+#include "engine_runs.h"
 
 namespace deepinfer {
 namespace {
-
-const std::string kData = std::string(DI_SOURCE_DIR) + "/build/testdata";
-
-using Tokens = std::vector<TokenId>;
-
-EngineOptions Options(const std::string& checkpoint) {
-  EngineOptions o;
-  o.model = kData + "/checkpoints/" + checkpoint;
-  o.max_model_len = 192;
-  o.max_num_batched_tokens = 48;
-  o.max_num_seqs = 4;
-  o.threads = 1;
-  o.draft_depth = "fixed";
-  return o;
-}
 
 // ---- the state after a rejection ----
 
@@ -57,7 +40,7 @@ class Rollback : public testing::TestWithParam<const char*> {};
 // At every length (window wrap, open and closed groups, page borders) a verification of six rows,
 // the last of which are wrong, is taken back to each number of accepted drafts.
 TEST_P(Rollback, LeavesTheStateOfAFreshComputation) {
-  Executor executor({.engine = Options(GetParam()), .all_logits = false, .progress = {}});
+  Executor executor = Load(DraftOptions(TestCheckpoint(GetParam())));
   const int64_t block = executor.draft_tokens();
   ASSERT_GT(block, 0);
   const auto vocab = static_cast<uint32_t>(executor.config().vocab_size);
@@ -135,50 +118,24 @@ Request RandomRequest(std::mt19937& random, int64_t vocab_size) {
   return r;
 }
 
-std::vector<SequenceResult> Answers(Executor& executor, const std::vector<Request>& requests) {
-  Engine engine(&executor);
-  std::map<RequestId, SequenceResult> results;
-  for (const Request& r : requests) engine.Submit(r);
-  while (!engine.idle()) {
-    for (const Delta& delta : engine.Step()) results[delta.id].Append(delta);
-  }
-  std::vector<SequenceResult> ordered;
-  for (auto& [id, result] : results) ordered.push_back(std::move(result));
-  return ordered;
-}
-
-void ExpectSame(const SequenceResult& a, const SequenceResult& b, const std::string& what) {
-  EXPECT_EQ(a.token_ids, b.token_ids) << what;
-  EXPECT_EQ(a.text, b.text) << what;
-  EXPECT_EQ(a.finish, b.finish) << what;
-  ASSERT_EQ(a.logprobs.size(), b.logprobs.size()) << what;
-  for (size_t i = 0; i < a.logprobs.size(); ++i) {
-    EXPECT_EQ(a.logprobs[i].id, b.logprobs[i].id) << what << ", token " << i;
-    EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob) << what << ", token " << i;
-    EXPECT_EQ(a.logprobs[i].top, b.logprobs[i].top) << what << ", token " << i;
-  }
-}
-
 TEST(Exact, AnswersAreThoseWithoutDrafts) {
 #ifdef DI_SANITIZED
   constexpr int kRounds = 6;
 #else
   constexpr int kRounds = 60;
 #endif
-  EngineOptions options = Options("tiny");
+  EngineOptions options = DraftOptions(TestCheckpoint("tiny"));
   options.speculative = "off";
-  Executor plain({.engine = options, .all_logits = false, .progress = {}});
+  Executor plain = Load(options);
   EXPECT_EQ(plain.draft_tokens(), 0);
   options.speculative = "exact";
   std::vector<std::unique_ptr<Executor>> drafting;
   for (int64_t depth : {1, 2, 3, 4, 5}) {
     options.num_speculative_tokens = depth;
-    drafting.push_back(std::make_unique<Executor>(
-        ExecutorOptions{.engine = options, .all_logits = false, .progress = {}}));
+    drafting.emplace_back(new Executor(Load(options)));
   }
   options.draft_depth = "auto";
-  drafting.push_back(std::make_unique<Executor>(
-      ExecutorOptions{.engine = options, .all_logits = false, .progress = {}}));
+  drafting.emplace_back(new Executor(Load(options)));
 
   const auto seed = static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937 random(seed);
@@ -198,37 +155,12 @@ TEST(Exact, AnswersAreThoseWithoutDrafts) {
   }
 }
 
-// The drafts of the demo model are worth something, and both modes accept about the same.
-TEST(Exact, AcceptsAboutAsManyDraftsAsRejection) {
-  double accepted[2] = {};
-  for (int mode = 0; mode < 2; ++mode) {
-    EngineOptions options = Options("tiny");
-    options.model = DI_SOURCE_DIR "/models/demo";
-    options.speculative = mode == 0 ? "exact" : "rejection";
-    Executor executor({.engine = options, .all_logits = false, .progress = {}});
-    Engine engine(&executor);
-    for (uint64_t seed = 1; seed <= 4; ++seed) {
-      Request r;
-      r.prompt = executor.tokenizer().Encode("<｜begin▁of▁sentence｜>And it came to pass");
-      r.max_tokens = 100;
-      r.ignore_eos = true;
-      r.seed = seed;
-      r.sampling.temperature = 0.7f;
-      engine.Submit(r);
-    }
-    while (!engine.idle()) engine.Step();
-    accepted[mode] = engine.stats().tokens_per_verification();
-  }
-  EXPECT_GT(accepted[0], 1.5);
-  EXPECT_GT(accepted[0], 0.85 * accepted[1]) << "400 tokens each: a coarse bound";
-}
-
 TEST(Rejection, GreedyAnswersAreThoseWithoutDrafts) {
-  EngineOptions options = Options("tiny");
+  EngineOptions options = DraftOptions(TestCheckpoint("tiny"));
   options.speculative = "off";
-  Executor plain({.engine = options, .all_logits = false, .progress = {}});
+  Executor plain = Load(options);
   options.speculative = "rejection";
-  Executor drafting({.engine = options, .all_logits = false, .progress = {}});
+  Executor drafting = Load(options);
   std::mt19937 random(5);
   for (int round = 0; round < 10; ++round) {
     Request request = RandomRequest(random, plain.config().vocab_size);
@@ -248,11 +180,11 @@ TEST(Rejection, SampledAnswersAreDistributedAsWithoutDrafts) {
 #endif
   std::map<Tokens, double> counts[2];
   for (int mode = 0; mode < 2; ++mode) {
-    EngineOptions options = Options("tiny");
+    EngineOptions options = DraftOptions(TestCheckpoint("tiny"));
     options.max_num_seqs = 16;
     options.max_num_batched_tokens = 128;
     options.speculative = mode == 0 ? "off" : "rejection";
-    Executor executor({.engine = options, .all_logits = false, .progress = {}});
+    Executor executor = Load(options);
     Engine engine(&executor);
     std::map<RequestId, Tokens> answers;
     for (uint64_t seed = 0; seed < kDraws; ++seed) {

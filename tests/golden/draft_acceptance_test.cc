@@ -1,0 +1,214 @@
+// How many drafts are accepted: the demo model's figures, and a reference's step by step.
+//
+// tests/data/fixtures/drafts/held_out.json holds 24 texts that the demo model was not trained on.
+// Its makers continued them greedily and measured with a program of their own (their training code,
+// every token recomputed from scratch): 2.52 tokens a step.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "backend/cpu/select.h"
+#include "base/cpu_features.h"
+#include "engine_runs.h"
+
+namespace deepinfer {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kBlock = 5;
+constexpr int64_t kText = 80;  // tokens of a continuation
+
+std::vector<Tokens> HeldOutPrompts() {
+  std::ifstream file(DI_SOURCE_DIR "/tests/data/fixtures/drafts/held_out.json");
+  return json::parse(file)["prompts"].get<std::vector<Tokens>>();
+}
+
+EngineOptions DemoOptions(int64_t depth) {
+  EngineOptions o = DraftOptions(kDemo);
+  o.max_model_len = 512;
+  o.max_num_batched_tokens = 256;
+  o.max_num_seqs = 24;
+  o.num_speculative_tokens = depth;
+  return o;
+}
+
+// ---- tokens per verification ----
+
+using Histogram = std::array<int64_t, kBlock + 1>;  // verifications by accepted drafts
+
+double TokensPerVerification(const Histogram& histogram) {
+  int64_t n = 0, tokens = 0;
+  for (size_t i = 0; i < histogram.size(); ++i) {
+    n += histogram[i];
+    tokens += histogram[i] * static_cast<int64_t>(i + 1);
+  }
+  return static_cast<double>(tokens) / static_cast<double>(n);
+}
+
+// Continues the texts. Counts verifications whose whole block lies within the first kText tokens,
+// as the makers did.
+Histogram Accepted(const EngineOptions& options, float temperature) {
+  Executor executor = Load(options);
+  Engine engine(&executor);
+  for (const Tokens& prompt : HeldOutPrompts()) {
+    Request r = GreedyRequest(prompt, kText + kBlock + 1);
+    r.sampling.temperature = temperature;
+    r.seed = 1;
+    engine.Submit(r);
+  }
+  Histogram histogram{};
+  std::map<RequestId, int64_t> n_tokens;
+  while (!engine.idle()) {
+    for (const Delta& delta : engine.Step()) {
+      int64_t& n = n_tokens[delta.id];
+      const int64_t anchor = n - 1;  // the newest token of the answer
+      if (anchor >= 0 && anchor + kBlock < kText) ++histogram[delta.token_ids.size() - 1];
+      n += std::ssize(delta.token_ids);
+    }
+  }
+  return histogram;
+}
+
+// Roundings to 8 and 4 bits make the greedy texts of two correct programs part, and then their
+// drafts too: levels and numerics were seen between 2.43 and 2.54. So the levels' mean is compared.
+TEST(DemoAcceptance, IsTheFigureOfTheModelsMakers) {
+  constexpr double kFigure = 2.52, kTolerance = 0.1;
+  double sum = 0;
+  int n = 0;
+  for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
+    if (isa == "generic" && AvailableLevels(DetectCpuFeatures()).size() > 1) continue;  // slow
+    EngineOptions options = DemoOptions(kBlock);
+    options.isa = isa;
+    sum += TokensPerVerification(Accepted(options, 0));
+    ++n;
+  }
+  EXPECT_NEAR(sum / n, kFigure, kTolerance) << n << " levels";
+  EngineOptions options = DemoOptions(kBlock);
+  options.numerics = "fp32";
+  EXPECT_NEAR(TokensPerVerification(Accepted(options, 0)), kFigure, kTolerance) << "fp32";
+}
+
+// Two draws that share their noise but do not know each other's distribution agree less often than
+// min(p, q) (sampler/speculative_test.cc): at temperature 0.7 exact accepts about a tenth less.
+TEST(DemoAcceptance, OfExactIsNearThatOfRejection) {
+  EngineOptions options = DemoOptions(kBlock);
+  const double exact = TokensPerVerification(Accepted(options, 0.7f));
+  options.speculative = "rejection";
+  const double rejection = TokensPerVerification(Accepted(options, 0.7f));
+  EXPECT_GT(exact, 1.9);
+  EXPECT_GT(exact, 0.86 * rejection);
+  EXPECT_LT(exact, rejection);
+}
+
+// ---- position by position (B13) ----
+
+// A text in the caches of one slot, token by token as it is accepted.
+class Draftee {
+ public:
+  Draftee(Executor* executor, Tokens text) : executor_(*executor), text_(std::move(text)) {
+    slot_ = executor_.kv().Open();
+    EXPECT_TRUE(executor_.kv().Reserve(slot_, std::ssize(text_)));
+  }
+  ~Draftee() { executor_.kv().Close(slot_); }
+  Draftee(const Draftee&) = delete;
+  Draftee& operator=(const Draftee&) = delete;
+
+  // How many drafts behind the anchor are what the text goes on with.
+  int64_t AcceptedBehind(int64_t anchor) {
+    const int64_t first = executor_.kv().length(slot_);
+    const SeqRows rows{slot_, std::span(text_).first(static_cast<size_t>(anchor)), first, 0};
+    executor_.Step({&rows, 1});
+    executor_.kv().SetLength(slot_, anchor);
+    const DraftSeq draft{slot_, text_[static_cast<size_t>(anchor)], 0, 0, 0, Stream::kDraft};
+    const Drafts drafts = executor_.Draft({&draft, 1});
+    const std::span<const TokenId> next = std::span(text_).subspan(static_cast<size_t>(anchor) + 1);
+    size_t n = 0;
+    while (n < drafts.tokens.size() && n < next.size() && drafts.tokens[n] == next[n]) ++n;
+    return static_cast<int64_t>(n);
+  }
+
+ private:
+  Executor& executor_;
+  const Tokens text_;
+  SeqSlot slot_;
+};
+
+// examples.json tells for greedy answers what an independent reference of the model accepted in
+// each of its verifications.
+TEST(DemoAcceptance, IsThatOfTheReferenceAtEveryStep) {
+  EngineOptions options = DemoOptions(kBlock);
+  options.max_num_batched_tokens = 512;
+  Executor executor = Load(options);
+  std::ifstream file(kDemo + "/examples.json");
+  Histogram expected{}, same{};
+  for (const json& example : json::parse(file)) {
+    Tokens text = example["prompt_ids"];
+    int64_t anchor = std::ssize(text);
+    const Tokens answer = example["greedy_ids"];
+    text.insert(text.end(), answer.begin(), answer.end());
+    const int64_t end = std::ssize(text);
+    Draftee draftee(&executor, std::move(text));
+    for (int64_t accepted : example["draft_accepted"].get<std::vector<int64_t>>()) {
+      // The reference went on behind the end of the answer.
+      const int64_t known = std::min(accepted, end - 1 - anchor);
+      ++expected[static_cast<size_t>(known)];
+      if (draftee.AcceptedBehind(anchor) == known) ++same[static_cast<size_t>(known)];
+      anchor += 1 + accepted;
+    }
+  }
+  int64_t n = 0, differ = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    n += expected[i];
+    differ += expected[i] - same[i];
+    EXPECT_GE(expected[i], 4) << "of " << i << " accepted drafts there are too few examples";
+    EXPECT_GE(same[i], expected[i] * 3 / 4) << i << " accepted drafts";
+  }
+  EXPECT_LE(differ, n / 20) << "of " << n << " steps: more than near ties explain";
+}
+
+// A depth only cuts blocks: the engine accepts at each anchor the drafts that are what plain
+// decoding says, up to the depth.
+TEST(DemoAcceptance, AtEveryDepthIsThatOfTheBlockCut) {
+  EngineOptions options = DemoOptions(kBlock);
+  options.speculative = "off";
+  Executor plain = Load(options);
+  options.speculative = "exact";
+  std::vector<Tokens> prompts = HeldOutPrompts();
+  prompts.resize(6);
+  std::vector<Request> requests;
+  for (const Tokens& prompt : prompts) requests.push_back(GreedyRequest(prompt, kText + kBlock));
+  const std::vector<SequenceResult> answers = Answers(plain, requests);
+
+  std::vector<std::vector<int64_t>> accepted(prompts.size());  // by place in the answer
+  Executor drafting = Load(options);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Tokens text = prompts[i];
+    text.insert(text.end(), answers[i].token_ids.begin(), answers[i].token_ids.end());
+    const int64_t n_prompt = std::ssize(prompts[i]);
+    Draftee draftee(&drafting, std::move(text));
+    for (int64_t a = 0; a < kText; ++a) accepted[i].push_back(draftee.AcceptedBehind(n_prompt + a));
+  }
+  for (int64_t depth = 1; depth <= kBlock; ++depth) {
+    options.num_speculative_tokens = depth;
+    Executor executor = Load(options);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      Engine engine(&executor);
+      engine.Submit(requests[i]);
+      engine.Step();  // the prompt, and the first token
+      for (int64_t anchor = 0; anchor < kText;) {
+        const std::vector<Delta> deltas = engine.Step();
+        ASSERT_EQ(deltas.size(), 1u);
+        const int64_t n = std::ssize(deltas[0].token_ids);
+        ASSERT_EQ(n, 1 + std::min(depth, accepted[i][static_cast<size_t>(anchor)]))
+            << "depth " << depth << ", prompt " << i << ", anchor " << anchor;
+        anchor += n;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer

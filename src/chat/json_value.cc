@@ -109,37 +109,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
 void DumpString(std::string_view text, std::string* out) {
   out->push_back('"');
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        *out += "\\\"";
-        break;
-      case '\\':
-        *out += "\\\\";
-        break;
-      case '\n':
-        *out += "\\n";
-        break;
-      case '\r':
-        *out += "\\r";
-        break;
-      case '\t':
-        *out += "\\t";
-        break;
-      case '\b':
-        *out += "\\b";
-        break;
-      case '\f':
-        *out += "\\f";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          *out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-        } else {
-          out->push_back(c);
-        }
-    }
-  }
+  AppendJsonCharacters(text, out);
   out->push_back('"');
 }
 
@@ -201,6 +171,40 @@ std::optional<JsonValue> TryParseJson(std::string_view text) {
   Builder builder;
   if (!nlohmann::json::sax_parse(text, &builder)) return std::nullopt;
   return std::move(builder.result());
+}
+
+void AppendJsonCharacters(std::string_view text, std::string* out) {
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        *out += "\\\"";
+        break;
+      case '\\':
+        *out += "\\\\";
+        break;
+      case '\n':
+        *out += "\\n";
+        break;
+      case '\r':
+        *out += "\\r";
+        break;
+      case '\t':
+        *out += "\\t";
+        break;
+      case '\b':
+        *out += "\\b";
+        break;
+      case '\f':
+        *out += "\\f";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          *out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+        } else {
+          out->push_back(c);
+        }
+    }
+  }
 }
 
 std::string DumpJson(const JsonValue& value) {

@@ -38,6 +38,8 @@ std::optional<JsonValue> TryParseJson(std::string_view text);
 // Python's json.dumps(value, ensure_ascii=False): ", " and ": ", nothing escaped but quotes,
 // backslashes and controls.
 std::string DumpJson(const JsonValue& value);
+// What it writes between the quotes of a string.
+void AppendJsonCharacters(std::string_view text, std::string* out);
 
 // Python's repr of a finite float: shortest digits that read back the same, 1e-07, 1e+16, 5.0.
 std::string PythonFloat(double value);

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "chat/protocol.h"
+#include "chat/output_cuts.h"
 #include "chat/render.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -73,16 +73,12 @@ class Conversation {
   }
   void TakeBack() { request_.messages.items.pop_back(); }
 
-  // What the model wrote, with the reasoning in front of </think> apart.
+  // What the model wrote, with its reasoning apart.
   void AddAnswer(const std::string& text) {
-    const size_t close = request_.thinking ? text.find(kThinkClose) : 0;
-    if (!request_.thinking) {
-      Add("assistant", text);
-    } else if (close == std::string::npos) {
-      Add("assistant", "", text);
-    } else {
-      Add("assistant", text.substr(close + kThinkClose.size()), text.substr(0, close));
-    }
+    OutputParserOptions options;
+    options.thinking = request_.thinking;
+    const ParsedOutput output = ParseOutput(options, text);
+    Add("assistant", output.content, output.reasoning);
   }
 
   std::vector<TokenId> Prompt(const Tokenizer& tokenizer) const {

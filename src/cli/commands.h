@@ -15,6 +15,7 @@ void AddVerify(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddDetokenize(CLI::App& app);
 void AddRender(CLI::App& app);
+void AddParse(CLI::App& app);
 void AddBench(CLI::App& app);
 
 }  // namespace deepinfer

@@ -56,6 +56,7 @@ int Run(int argc, char** argv) {
   AddTokenize(app);
   AddDetokenize(app);
   AddRender(app);
+  AddParse(app);
   AddBench(app);
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});

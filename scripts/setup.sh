@@ -1,11 +1,12 @@
 # Installs those packages of scripts/apt-packages.txt that are missing. Sourced by demo.sh and
 # test.sh, in the repository root.
 
+# setup_packages FILE: a package a line.
 setup_packages() {
-  local installed missing
+  local list=$1 installed missing
   installed=$(xargs dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' \
-    <scripts/apt-packages.txt 2>/dev/null | sed -n 's/^ii *//p') || true  # not all are known
-  missing=$(grep -vxF "$installed" scripts/apt-packages.txt | xargs) || true  # none left
+    <"$list" 2>/dev/null | sed -n 's/^ii *//p') || true  # not all are known
+  missing=$(grep -vxF "$installed" "$list" | xargs) || true  # none left
   [ -n "$missing" ] || return 0
 
   local as_root=()
@@ -20,4 +21,4 @@ setup_packages() {
   fi
 }
 
-setup_packages
+setup_packages scripts/apt-packages.txt

@@ -14,6 +14,7 @@ case "${1:-}" in
   *) echo "usage: scripts/test.sh [--quick]" >&2; exit 2 ;;
 esac
 source scripts/setup.sh
+setup_packages scripts/apt-test-packages.txt
 mkdir -p build/testdata
 jobs=$(nproc)
 

@@ -21,7 +21,8 @@ bool AsThinkingMode(const JsonValue& value) {
       fmt::format("thinking_mode: expected \"thinking\" or \"chat\", found {}", DumpJson(value)));
 }
 
-void ApplyKwarg(const std::string& key, const JsonValue& value, ChatRequest* request) {
+void ApplyKwarg(const std::string& key, const JsonValue& value, const std::string& name,
+                ChatRequest* request) {
   const bool chat = request->api == ChatRequest::Api::kChat;
   if (key == "drop_thinking") {
     request->drop_thinking = AsBool(value, key);
@@ -34,26 +35,9 @@ void ApplyKwarg(const std::string& key, const JsonValue& value, ChatRequest* req
   } else if (!chat && key == "context") {
     request->context = value;
   } else {
-    throw Error(Code::kInvalid,
-                fmt::format("kwargs.{} is not supported by api {}", key, chat ? "chat" : "encode"));
+    throw Error(Code::kInvalid, fmt::format("{}.{} is not supported by api {}", name, key,
+                                            chat ? "chat" : "encode"));
   }
-}
-
-void ApplyKwargs(const JsonValue& kwargs, const EffortTable& efforts, ChatRequest* request) {
-  if (!kwargs.is_object()) throw Error(Code::kInvalid, "kwargs: expected an object");
-  const JsonValue* thinking = kwargs.Find("thinking");
-  const JsonValue* enable = kwargs.Find("enable_thinking");
-  if (thinking != nullptr && enable != nullptr &&
-      AsBool(*thinking, "thinking") != AsBool(*enable, "enable_thinking")) {
-    throw Error(Code::kInvalid, "kwargs: thinking and enable_thinking contradict each other");
-  }
-  for (size_t i = 0; i < kwargs.keys.size(); ++i) {
-    if (kwargs.items[i].is_null() || kwargs.keys[i] == "reasoning_effort") continue;
-    ApplyKwarg(kwargs.keys[i], kwargs.items[i], request);
-  }
-  // Last: effort "none" wins over thinking = true.
-  const JsonValue* effort = kwargs.Find("reasoning_effort");
-  if (effort != nullptr) ApplyEffort(*effort, efforts, request);
 }
 
 }  // namespace
@@ -81,6 +65,24 @@ void ApplyEffort(const JsonValue& value, const EffortTable& efforts, ChatRequest
   }
 }
 
+void ApplyKwargs(const JsonValue& kwargs, const EffortTable& efforts, const std::string& name,
+                 ChatRequest* request) {
+  if (!kwargs.is_object()) throw Error(Code::kInvalid, name + ": expected an object");
+  const JsonValue* thinking = kwargs.Find("thinking");
+  const JsonValue* enable = kwargs.Find("enable_thinking");
+  if (thinking != nullptr && enable != nullptr &&
+      AsBool(*thinking, "thinking") != AsBool(*enable, "enable_thinking")) {
+    throw Error(Code::kInvalid, name + ": thinking and enable_thinking contradict each other");
+  }
+  for (size_t i = 0; i < kwargs.keys.size(); ++i) {
+    if (kwargs.items[i].is_null() || kwargs.keys[i] == "reasoning_effort") continue;
+    ApplyKwarg(kwargs.keys[i], kwargs.items[i], name, request);
+  }
+  // Last: effort "none" wins over thinking = true.
+  const JsonValue* effort = kwargs.Find("reasoning_effort");
+  if (effort != nullptr) ApplyEffort(*effort, efforts, request);
+}
+
 ChatRequest ParseChatRequest(const JsonValue& json, const EffortTable& efforts) {
   ChatRequest request;
   request.effort = efforts.standard;
@@ -101,7 +103,8 @@ ChatRequest ParseChatRequest(const JsonValue& json, const EffortTable& efforts) 
     request.api = api->text == "chat" ? ChatRequest::Api::kChat : ChatRequest::Api::kEncode;
   }
   if (const JsonValue* tools = json.Find("tools")) request.tools = *tools;
-  if (const JsonValue* kwargs = json.Find("kwargs")) ApplyKwargs(*kwargs, efforts, &request);
+  if (const JsonValue* kwargs = json.Find("kwargs"))
+    ApplyKwargs(*kwargs, efforts, "kwargs", &request);
   return request;
 }
 

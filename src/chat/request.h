@@ -36,6 +36,10 @@ struct ChatRequest {
 // Error(kInvalid) naming the field, also for any other kwarg.
 ChatRequest ParseChatRequest(const JsonValue& json, const EffortTable& efforts = {});
 
+// The same for kwargs alone; `name` stands for them in errors.
+void ApplyKwargs(const JsonValue& kwargs, const EffortTable& efforts, const std::string& name,
+                 ChatRequest* request);
+
 // The value of reasoning_effort: low, high, xhigh, max or an integer 1..100 set `effort`, none
 // turns thinking off. Throws Error(kInvalid) for anything else.
 void ApplyEffort(const JsonValue& value, const EffortTable& efforts, ChatRequest* request);

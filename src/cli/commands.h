@@ -11,6 +11,7 @@ namespace deepinfer {
 void AddInspect(CLI::App& app);
 void AddGenerate(CLI::App& app);
 void AddChat(CLI::App& app);
+void AddServe(CLI::App& app);
 void AddVerify(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddDetokenize(CLI::App& app);

@@ -52,6 +52,7 @@ int Run(int argc, char** argv) {
   AddInspect(app);
   AddGenerate(app);
   AddChat(app);
+  AddServe(app);
   AddVerify(app);
   AddTokenize(app);
   AddDetokenize(app);

@@ -40,14 +40,13 @@ void AddSamplingFlags(CLI::App* command, SamplingFlags* f) {
 }
 
 Request MakeRequest(const SamplingFlags& flags, const std::string& model_dir) {
-  const GenerationConfig model = GenerationConfig::Load(model_dir + "/generation_config.json");
   Request request;
   SamplingParams& s = request.sampling;
-  s.temperature = flags.temperature.value_or(model.temperature.value_or(s.temperature));
-  s.top_p = flags.top_p.value_or(model.top_p.value_or(s.top_p));
-  s.top_k = flags.top_k.value_or(model.top_k.value_or(s.top_k));
-  s.min_p = flags.min_p.value_or(model.min_p.value_or(s.min_p));
-  s.repetition_penalty = model.repetition_penalty.value_or(s.repetition_penalty);
+  s = DefaultSampling(GenerationConfig::Load(model_dir + "/generation_config.json"));
+  s.temperature = flags.temperature.value_or(s.temperature);
+  s.top_p = flags.top_p.value_or(s.top_p);
+  s.top_k = flags.top_k.value_or(s.top_k);
+  s.min_p = flags.min_p.value_or(s.min_p);
   request.seed = flags.seed;
   request.max_tokens = flags.max_tokens;
   request.stop = flags.stop;

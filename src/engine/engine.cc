@@ -41,8 +41,7 @@ Engine::Engine(Executor* executor)
   if (user) model_stop_ids_.push_back(*user);
 }
 
-// Returns the most tokens of prompt and answer together.
-int64_t Engine::CheckRequest(const Request& r) const {
+void Engine::Check(const Request& r) const {
   const int64_t vocab_size = executor_.config().vocab_size;
   const int64_t max_model_len = executor_.options().max_model_len;
   const int64_t n_prompt = std::ssize(r.prompt);
@@ -73,12 +72,19 @@ int64_t Engine::CheckRequest(const Request& r) const {
     throw Error(Code::kInvalid, "stop: expected texts, found an empty one");
   }
   r.sampling.Validate(vocab_size);
-  const int64_t room = max_model_len - n_prompt;
+  scheduler_.Check(n_prompt, MostTokens(r));
+}
+
+// Of prompt and answer together.
+int64_t Engine::MostTokens(const Request& r) const {
+  const int64_t n_prompt = std::ssize(r.prompt);
+  const int64_t room = executor_.options().max_model_len - n_prompt;
   return n_prompt + (r.max_tokens == 0 ? room : std::min(r.max_tokens, room));
 }
 
 RequestId Engine::Submit(Request request) {
-  const int64_t max_tokens = CheckRequest(request);
+  Check(request);
+  const int64_t max_tokens = MostTokens(request);
   request.sampling.seed = request.seed ? *request.seed : RandomSeed();
   if (!request.ignore_eos) {
     std::vector<TokenId>& ids = request.sampling.stop_ids;
@@ -166,7 +172,7 @@ std::vector<Delta> Engine::Step() {
     logits = logits.subspan(n);
     emitted.emplace_back();
     try {
-      Delta delta{.id = rows.id};
+      Delta delta{.id = rows.id, .n_cached = scheduler_.n_cached(rows.id)};
       emitted.back() = Emit(rows, row_logits, &delta);
       deltas.push_back(std::move(delta));
     } catch (const Error& e) {
@@ -265,7 +271,12 @@ void Engine::Tell(Active& active, std::span<const float> logits, TokenId token, 
 
   const std::vector<TokenId>& stop_ids = request.sampling.stop_ids;
   const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
-  if (!stops && active.decoder) delta->text += active.stop.Push(active.decoder->Push(token));
+  if (!stops && active.decoder) {
+    const std::string text = active.decoder->Push(token);
+    active.n_text += std::ssize(text);
+    delta->text += active.stop.Push(text);
+  }
+  if (active.decoder) delta->text_ends.push_back(active.n_text);
   if (active.stop.matched() || stops)
     delta->finish = FinishReason::kStop;
   else if (n_tokens == active.max_tokens)

@@ -25,9 +25,12 @@ class Engine {
   // The executor outlives the engine; nobody else runs steps on it.
   explicit Engine(Executor* executor);
 
-  // Queues a request. Throws Error(kInvalid) with one sentence for an empty prompt, a prompt that
-  // leaves no room for an answer within max_model_len, an id outside the vocabulary, and for any
-  // parameter out of range.
+  // Throws Error(kInvalid) with one sentence for an empty prompt, a prompt that leaves no room for
+  // an answer within max_model_len, an id outside the vocabulary, and for any parameter out of
+  // range. Any thread may call it.
+  void Check(const Request& request) const;
+
+  // Queues a request. Throws what Check throws.
   RequestId Submit(Request request);
 
   // Forgets a request, at any time; it gives no more deltas. Its slot and blocks are free when this
@@ -68,11 +71,12 @@ class Engine {
     int64_t max_tokens;                    // prompt and answer together
     std::optional<StreamDecoder> decoder;  // none: answers are ids only
     StopStrings stop;
+    int64_t n_text = 0;                  // bytes that the tokens so far gave
     std::vector<float> confidence = {};  // of the drafts set
     // What they were drawn from, when they are to be verified by rejection.
     std::vector<float> draft_logits = {};
   };
-  int64_t CheckRequest(const Request& request) const;
+  int64_t MostTokens(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
   Verdict Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row);

@@ -4,6 +4,16 @@
 
 namespace deepinfer {
 
+SamplingParams DefaultSampling(const GenerationConfig& model) {
+  SamplingParams s;
+  s.temperature = model.temperature.value_or(s.temperature);
+  s.top_p = model.top_p.value_or(s.top_p);
+  s.top_k = model.top_k.value_or(s.top_k);
+  s.min_p = model.min_p.value_or(s.min_p);
+  s.repetition_penalty = model.repetition_penalty.value_or(s.repetition_penalty);
+  return s;
+}
+
 const char* FinishReasonName(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "config/generation_config.h"
 #include "engine/scheduler.h"
 #include "sampler/sampling.h"
 
@@ -26,6 +27,9 @@ struct Request {
   // Keep the caches after the end, for a later request whose prompt begins with the same tokens.
   bool keep_cache = false;
 };
+
+// How the model's makers want it sampled, where they say.
+SamplingParams DefaultSampling(const GenerationConfig& model);
 
 enum class FinishReason {
   kStop,    // a stop token or a stop string
@@ -48,12 +52,17 @@ struct Delta {
   RequestId id;
   std::vector<TokenId> token_ids =
       {};  // stop tokens, and those that complete a stop string, included
+  // For each of them, bytes of the whole answer's text up to and with its text; that of a character
+  // begun is with the token that ends it. Empty without a tokenizer.
+  std::vector<int64_t> text_ends = {};
   // Text that is certain: never half a character, nor what may yet become a stop string. Without
   // special tokens, the stop token and the stop string.
   std::string text = {};
   std::vector<TokenLogprob> logprobs = {};  // one for each of token_ids when asked for, else empty
   std::optional<FinishReason> finish = {};  // set in the last delta
   std::string error = {};
+  // Tokens of the prompt that did not have to be computed: they were in kept caches.
+  int64_t n_cached = 0;
 };
 
 // The deltas of one request, put together.

@@ -12,18 +12,22 @@ namespace deepinfer {
 Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens)
     : kv_(kv), max_num_batched_tokens_(max_num_batched_tokens) {}
 
-void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep) {
-  DI_CHECK(!prompt.empty() && std::ssize(prompt) < max_tokens && Find(id) == nullptr)
-      << "request " << id << " prompt " << prompt.size() << " most " << max_tokens;
+void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   // The last token of an answer is never computed.
   const int64_t blocks = (max_tokens - 1 + kBlockTokens - 1) / kBlockTokens;
   if (blocks > kv_->n_blocks()) {
     throw Error(Code::kInvalid,
                 fmt::format("prompt and answer: expected at most {} tokens ({} cache blocks, see "
                             "--num-kv-blocks), found {} prompt tokens and an answer of up to {}",
-                            kv_->n_blocks() * kBlockTokens, kv_->n_blocks(), prompt.size(),
-                            max_tokens - std::ssize(prompt)));
+                            kv_->n_blocks() * kBlockTokens, kv_->n_blocks(), n_prompt,
+                            max_tokens - n_prompt));
   }
+}
+
+void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep) {
+  DI_CHECK(!prompt.empty() && std::ssize(prompt) < max_tokens && Find(id) == nullptr)
+      << "request " << id << " prompt " << prompt.size() << " most " << max_tokens;
+  Check(std::ssize(prompt), max_tokens);
   const int64_t n_known = std::ssize(prompt);
   waiting_.push_back({id, std::move(prompt), n_known, max_tokens, keep});
 }
@@ -115,6 +119,7 @@ bool Scheduler::Admit(Sequence* seq) {
     seq->slot = -1;
     return false;
   }
+  seq->n_cached = kv_->length(seq->slot);
   return true;
 }
 

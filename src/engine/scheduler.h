@@ -37,9 +37,13 @@ class Scheduler {
   // The pool outlives the scheduler, and nobody else opens or closes its slots.
   Scheduler(KvPool* kv, int64_t max_num_batched_tokens);
 
+  // Throws Error when the pool has too few blocks for such a sequence even when empty. Any thread
+  // may call it.
+  void Check(int64_t n_prompt, int64_t max_tokens) const;
+
   // Queues a sequence that will have at most `max_tokens` tokens, prompt included (more than the
-  // prompt has, and no more than the pool's max_model_len). keep: see Finish. Throws Error when the
-  // pool has too few blocks for it even when empty.
+  // prompt has, and no more than the pool's max_model_len). keep: see Finish. Throws what
+  // Check throws.
   void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep);
 
   // The sequence has ended; its slot and blocks are free when this returns. When it was added with
@@ -65,7 +69,9 @@ class Scheduler {
   std::span<const TokenId> tokens(RequestId id) const;
   // The same, with its drafts behind.
   std::span<const TokenId> tokens_and_drafts(RequestId id) const;
-  // How many of them are in the caches; 0 while it waits.
+  // How many tokens of its prompt were in kept caches when it was last admitted.
+  int64_t n_cached(RequestId id) const { return Get(id).n_cached; }
+  // How many of its tokens are in the caches; 0 while it waits.
   int64_t n_computed(RequestId id) const;
 
   int64_t n_running() const { return std::ssize(running_); }
@@ -80,6 +86,7 @@ class Scheduler {
     int64_t max_tokens;
     bool keep;
     SeqSlot slot = -1;
+    int64_t n_cached = 0;
   };
   const Sequence& Get(RequestId id) const;
   int64_t DraftRows(size_t i, int64_t budget);

@@ -1,0 +1,85 @@
+// serve: the HTTP server.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+#include "base/error.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "server/server.h"
+
+namespace deepinfer {
+namespace {
+
+// Sets the options that the command line does not give from a file of `option = value` lines.
+void ReadConfig(const std::string& path, CLI::App* command) {
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(Code::kIo,
+                fmt::format("--config: expected a readable file, found none at {}", path));
+  }
+  for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(file)) {
+    CLI::Option* option = command->get_option_no_throw("--" + item.fullname());
+    if (option == nullptr || item.name == "config" || item.name == "help") {
+      throw Error(Code::kInvalid,
+                  fmt::format("{}: expected options of serve, found {}", path, item.fullname()));
+    }
+    if (option->count() > 0) continue;
+    option->add_result(item.inputs);
+    option->run_callback();
+  }
+}
+
+void RunServe(EngineOptions engine, ServerOptions options) {
+  if (engine.model.empty()) throw Error(Code::kInvalid, "--model: expected a model, found none");
+  if (options.served_model_names.empty()) options.served_model_names.push_back(engine.model);
+  engine.Validate();
+  const std::string host =
+      options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
+  Serve(options, {.load = [&engine] { return LoadModel(engine); },
+                  .listening =
+                      [&](uint16_t port) {
+                        fmt::print(stderr, "deepinfer: listening on http://{}:{}, loading {}\n",
+                                   host, port, engine.model);
+                      },
+                  .ready = [] { fmt::print(stderr, "deepinfer: ready\n"); }});
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("serve", "Serve the OpenAI API over HTTP");
+  auto options = std::make_shared<ServerOptions>();
+  const std::shared_ptr<EngineOptions> engine = AddEngineFlags(command);
+  command->add_option("model_dir", engine->model, "The same as --model");
+  command->add_option("--host", options->host, "Address to listen on; 0.0.0.0: all")
+      ->capture_default_str();
+  command->add_option("--port", options->port, "Port; 0: any free one")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command->add_option("--served-model-name", options->served_model_names,
+                      "Names of the model in requests (default: --model)");
+  command->add_option("--api-key", options->api_keys,
+                      "Keys of which clients must send one (repeatable)");
+  command->add_flag("--disable-log-requests{false}", options->log_requests,
+                    "Do not write a line for each request");
+  command->add_option("--log-format", options->log_format, "Lines on standard error: text or json")
+      ->capture_default_str();
+  command
+      ->add_option("--shutdown-timeout", options->shutdown_timeout_s,
+                   "Seconds that running requests get after the signal to stop")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  auto config = std::make_shared<std::string>();
+  command->add_option("--config", *config,
+                      "File of further options, a line `option = value` each (TOML)");
+  command->callback([options, engine, config, command] {
+    if (!config->empty()) ReadConfig(*config, command);
+    RunServe(*engine, *options);
+  });
+}
+
+}  // namespace deepinfer

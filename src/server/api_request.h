@@ -1,0 +1,58 @@
+// The bodies of POST /v1/completions and /v1/chat/completions (OpenAI API, with the further fields
+// of vLLM that docs/serving.md lists). A field that is not known, or asks for something that this
+// server does not do, is refused by name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "chat/render.h"
+#include "chat/request.h"
+#include "engine/request.h"
+#include "server/json_fields.h"
+
+namespace deepinfer {
+
+inline constexpr int64_t kMaxChoices = 128;  // answers of one request: prompts x n
+inline constexpr int64_t kMaxStops = 64;     // stop texts, and stop token ids
+
+// What both kinds of request share.
+struct ApiRequest {
+  std::string model;  // empty: whatever is served
+  std::string user;   // who asks, for the log
+  Request engine;     // without prompt
+  int64_t n = 1;      // answers per prompt
+  bool stream = false;
+  bool include_usage = false;  // stream_options: a last chunk with the usage
+};
+
+struct CompletionRequest {
+  ApiRequest api;
+  // Text gets a begin-of-sentence token in front unless add_special_tokens is false.
+  std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
+  bool add_special_tokens = true;
+  bool echo = false;  // the answer's text begins with the prompt
+};
+
+enum class ToolChoice { kNone, kAuto };
+
+struct ChatCompletionRequest {
+  ApiRequest api;
+  ChatRequest chat;
+  ToolChoice tool_choice = ToolChoice::kNone;  // kAuto when tools are declared
+  bool parallel_tool_calls = true;
+};
+
+// Takes what makes a prompt: messages, tools, reasoning_effort, thinking, chat_template_kwargs.
+ChatRequest TakeChat(JsonFields& fields);
+// RenderChat, refusing images by name.
+ChatPrompt RenderText(const ChatRequest& request);
+
+// `defaults`: what the model's makers want where a request does not say. All throw Error.
+CompletionRequest ParseCompletionRequest(const JsonValue& json, const SamplingParams& defaults);
+ChatCompletionRequest ParseChatCompletionRequest(const JsonValue& json,
+                                                 const SamplingParams& defaults);
+
+}  // namespace deepinfer

@@ -1,0 +1,41 @@
+// The OpenAI-compatible HTTP server (docs/serving.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/executor.h"
+
+namespace deepinfer {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;  // 0: any free one
+  // Names that requests may use, the first one in replies. Empty: the name that the model was
+  // asked for with.
+  std::vector<std::string> served_model_names;
+  // Clients must send one of them as a bearer token. Empty: nobody must.
+  std::vector<std::string> api_keys;
+  bool log_requests = true;         // one line a request on standard error
+  std::string log_format = "text";  // or json
+  int64_t shutdown_timeout_s = 30;  // for running requests, after the signal to stop
+
+  // Throws Error naming the first option that is out of range.
+  void Validate() const;
+};
+
+struct ServerEvents {
+  std::function<std::unique_ptr<Executor>()> load;  // called once, on a thread of its own
+  std::function<void(uint16_t port)> listening;     // in front of loading
+  std::function<void()> ready;
+};
+
+// Listens, loads the model meanwhile (every request but /health is answered by 503 until then) and
+// serves until SIGTERM or SIGINT; then running requests may end within the time-out, or until a
+// second signal. Throws Error when the address cannot be taken, and what `load` throws.
+void Serve(const ServerOptions& options, const ServerEvents& events);
+
+}  // namespace deepinfer

@@ -1,0 +1,543 @@
+"""deepinfer serve: the API with the openai client and over plain sockets."""
+import json
+import socket
+import threading
+import time
+
+import openai
+import pytest
+
+from program import DEMO, assert_fails, generate, run
+from serving import Server
+
+BEGINNING = "In the beginning"
+SKY = [{"role": "user", "content": "What colour is the sky?"}]
+QUIET = {"chat_template_kwargs": {"thinking": False}}
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Get the current weather for a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+CALCULATOR = {"type": "function", "function": {
+    "name": "calculator", "description": "Evaluate an arithmetic expression",
+    "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}
+
+
+@pytest.fixture(scope="module", name="server")
+def _server():
+    with Server("--served-model-name", "demo") as server:
+        yield server
+        assert server.stop() == 0
+
+
+@pytest.fixture(name="client")
+def _client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+def complete(client, prompt=BEGINNING, **options):
+    return client.completions.create(model="demo", prompt=prompt, **{"max_tokens": 16, "temperature": 0, **options})
+
+
+def chat(client, messages, extra=None, **options):
+    return client.chat.completions.create(model="demo", messages=messages, extra_body=extra or QUIET,
+                                          **{"temperature": 0, "max_tokens": 200, **options})
+
+
+# ---- /v1/completions ----
+
+def test_an_answer_is_that_of_generate(client):
+    expected = generate("--prompt", BEGINNING, "--max-tokens", 16, "--temperature", 0, "--logprobs", 2)["sequences"][0]
+    reply = complete(client, logprobs=2)
+    choice = reply.choices[0]
+    assert choice.text == expected["text"]
+    assert choice.finish_reason == expected["finish_reason"] == "length"
+    assert choice.logprobs.token_logprobs == [t["logprob"] for t in expected["logprobs"]]
+    assert [len(top) for top in choice.logprobs.top_logprobs] == [2] * 16
+    assert "".join(choice.logprobs.tokens) == choice.text
+    assert choice.logprobs.text_offset == [len("".join(choice.logprobs.tokens[:i])) for i in range(16)]
+    assert reply.usage.prompt_tokens == 4 and reply.usage.completion_tokens == 16
+    assert reply.usage.total_tokens == 20 and reply.model == "demo"
+
+
+def test_a_stream_is_the_whole_reply_in_pieces(client):
+    whole = complete(client, logprobs=1)
+    chunks = list(complete(client, logprobs=1, stream=True))
+    assert "".join(c.choices[0].text for c in chunks) == whole.choices[0].text
+    assert [p for c in chunks for p in c.choices[0].logprobs.token_logprobs] == \
+        whole.choices[0].logprobs.token_logprobs
+    assert [o for c in chunks for o in c.choices[0].logprobs.text_offset] == whole.choices[0].logprobs.text_offset
+    assert [c.choices[0].finish_reason for c in chunks] == [None] * (len(chunks) - 1) + ["length"]
+    assert len({c.id for c in chunks}) == 1
+
+
+def test_prompts_may_be_ids_and_many(client, server):
+    ids = server.post("/tokenize", {"prompt": BEGINNING})["tokens"]
+    assert ids[0] == 0
+    text = complete(client).choices[0].text
+    assert complete(client, ids).choices[0].text == text
+    other = complete(client, "And God").choices[0].text
+    reply = complete(client, [BEGINNING, "And God"], n=2)
+    assert [c.text for c in reply.choices] == [text, text, other, other]
+    assert [c.index for c in reply.choices] == [0, 1, 2, 3]
+    assert [c.text for c in complete(client, [ids, ids]).choices] == [text, text]
+    assert reply.usage.completion_tokens == 64
+
+
+def test_samples_differ_and_a_seed_repeats_them(client):
+    def texts(**options):
+        return [c.text for c in complete(client, n=3, temperature=1, **options).choices]
+    first = texts(seed=7)
+    assert len(set(first)) == 3
+    assert texts(seed=7) == first
+    assert texts(seed=8) != first
+    assert texts(seed=-7) == texts(seed=-7) != first
+
+
+def test_echo(client, server):
+    text = complete(client).choices[0].text
+    assert complete(client, echo=True).choices[0].text == BEGINNING + text
+    assert "".join(c.choices[0].text for c in complete(client, echo=True, stream=True)) == BEGINNING + text
+    assert "echo" in server.refusal("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1})
+
+
+def test_stops(client, server):
+    text = complete(client).choices[0].text
+    words = text.split()
+    reply = complete(client, stop=[words[3]])
+    assert reply.choices[0].text == text[:text.index(words[3])]
+    assert reply.choices[0].finish_reason == "stop"
+    assert complete(client, stop=words[3]).choices[0].text == reply.choices[0].text
+    ids = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+    assert complete(client, extra_body={"stop_token_ids": [ids[2]]}).usage.completion_tokens == 3
+
+
+def test_each_option_has_its_effect(client):
+    plain = complete(client, seed=1, temperature=1).choices[0].text
+
+    def differs(**options):
+        extra = {k: options.pop(k) for k in ("top_k", "min_p", "repetition_penalty") if k in options}
+        return complete(client, **{"seed": 1, "temperature": 1, **options},
+                        extra_body=extra).choices[0].text != plain
+    assert not differs()
+    assert differs(temperature=0)
+    assert differs(top_p=0.1)
+    assert differs(top_k=1)
+    assert differs(min_p=0.9)
+    assert differs(presence_penalty=2)
+    assert differs(frequency_penalty=2)
+    assert differs(repetition_penalty=3)
+    assert differs(logit_bias={"70": 100})
+    assert differs(max_tokens=3)
+    short = complete(client, "The end.<｜end▁of▁sentence｜>", temperature=0, max_tokens=40, logit_bias={"1": 100})
+    assert short.usage.completion_tokens == 1
+    longer = complete(client, "The end.", temperature=0, max_tokens=40, logit_bias={"1": 100},
+                      extra_body={"min_tokens": 5})
+    assert longer.usage.completion_tokens == 6
+    assert complete(client, "The end.", temperature=0, max_tokens=9, logit_bias={"1": 100},
+                    extra_body={"ignore_eos": True}).usage.completion_tokens == 9
+
+
+@pytest.mark.parametrize("include_usage", [None, False, True])
+def test_usage_of_a_stream(client, include_usage):
+    options = {} if include_usage is None else {"stream_options": {"include_usage": include_usage}}
+    chunks = list(complete(client, stream=True, **options))
+    assert [c.usage for c in chunks[:-1]] == [None] * (len(chunks) - 1)
+    if include_usage:
+        assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 16
+    else:
+        assert chunks[-1].usage is None and chunks[-1].choices
+
+
+# ---- /v1/chat/completions ----
+
+def test_chat(client):
+    reply = chat(client, SKY)
+    message = reply.choices[0].message
+    assert message.content == "The sky is blue." and message.role == "assistant"
+    assert not hasattr(message, "reasoning_content") and not message.tool_calls
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.usage.completion_tokens_details.reasoning_tokens == 0
+    assert reply.object == "chat.completion"
+
+
+@pytest.mark.parametrize("extra", [
+    {}, {"thinking": True}, {"thinking": {"type": "enabled"}}, {"reasoning_effort": "low"}, {"reasoning_effort": 37},
+    {"chat_template_kwargs": {"thinking": True}}, {"chat_template_kwargs": {"enable_thinking": True}}])
+def test_thinking(client, extra):
+    reply = chat(client, SKY, extra or {"seed": 1})
+    message = reply.choices[0].message
+    assert message.content == "The sky is blue."
+    assert message.reasoning_content and message.reasoning == message.reasoning_content
+    details = reply.usage.completion_tokens_details
+    assert 0 < details.reasoning_tokens < reply.usage.completion_tokens
+
+
+@pytest.mark.parametrize("extra", [
+    {"thinking": False}, {"thinking": {"type": "disabled"}}, {"reasoning_effort": "none"},
+    {"chat_template_kwargs": {"enable_thinking": False}}, {"chat_template_kwargs": {"reasoning_effort": "none"}}])
+def test_no_thinking(client, extra):
+    for stream in (False, True):
+        if stream:
+            deltas = [c.choices[0].delta for c in chat(client, SKY, extra, stream=True)]
+            assert not any(getattr(d, "reasoning_content", None) for d in deltas)
+            assert "".join(d.content or "" for d in deltas) == "The sky is blue."
+        else:
+            assert chat(client, SKY, extra).choices[0].message.content == "The sky is blue."
+
+
+def test_effort_changes_the_prompt(server):
+    def count(**fields):
+        return server.post("/tokenize", {"messages": SKY, **fields})["tokens"]
+    assert count() == count(reasoning_effort="high") == count(reasoning_effort=75) != count(reasoning_effort="max")
+    assert count(reasoning_effort="low") == count(reasoning_effort=50)
+    for bad in ("medium", "minimal", "ultra", 0, 101, 0.5, True):
+        assert "reasoning_effort" in server.refusal("/v1/chat/completions",
+                                                    {"messages": SKY, "reasoning_effort": bad})
+
+
+def test_a_chat_stream_is_the_whole_reply_in_pieces(client):
+    whole = chat(client, SKY, {"thinking": True}, logprobs=True, top_logprobs=1)
+    chunks = list(chat(client, SKY, {"thinking": True}, stream=True, logprobs=True, top_logprobs=1))
+    deltas = [c.choices[0].delta for c in chunks]
+    assert deltas[0].role == "assistant" and all(d.role is None for d in deltas[1:])
+    assert "".join(d.content or "" for d in deltas) == whole.choices[0].message.content
+    assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == \
+        whole.choices[0].message.reasoning_content
+    tokens = [t for c in chunks if c.choices[0].logprobs for t in c.choices[0].logprobs.content]
+    assert tokens == whole.choices[0].logprobs.content
+    assert bytes(b for t in tokens for b in t.bytes).decode().endswith("The sky is blue.<｜end▁of▁sentence｜>")
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def collect(chunks):
+    """The tool calls of a stream: [(name, arguments)]."""
+    calls = {}
+    for chunk in chunks:
+        for call in chunk.choices[0].delta.tool_calls or []:
+            if call.index not in calls:
+                assert call.id.startswith("call_") and call.type == "function"
+                calls[call.index] = [call.function.name, ""]
+            calls[call.index][1] += call.function.arguments
+    return [tuple(call) for call in calls.values()]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_is_called_and_its_result_read(client, stream):
+    messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+    reply = chat(client, messages, tools=[WEATHER, CALCULATOR], stream=stream)
+    if stream:
+        chunks = list(reply)
+        assert chunks[-1].choices[0].finish_reason == "tool_calls"
+        calls = collect(chunks)
+        assert not any(c.choices[0].delta.content for c in chunks)
+        call = {"id": "call_1", "type": "function", "function": {"name": calls[0][0], "arguments": calls[0][1]}}
+        message = {"role": "assistant", "tool_calls": [call]}
+    else:
+        assert reply.choices[0].finish_reason == "tool_calls"
+        message = reply.choices[0].message.model_dump(exclude_none=True)
+        calls = [(c["function"]["name"], c["function"]["arguments"]) for c in message["tool_calls"]]
+        assert "content" not in message
+    assert len(calls) == 1 and calls[0][0] == "get_weather" and json.loads(calls[0][1]) == {"city": "Paris"}
+    messages += [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"],
+                           "content": "{\"temperature\": 21, \"sky\": \"sunny\"}"}]
+    answer = chat(client, messages, tools=[WEATHER, CALCULATOR]).choices[0].message
+    assert "21" in answer.content and not answer.tool_calls
+
+
+def test_the_calculator_is_called(client):
+    reply = chat(client, [{"role": "user", "content": "Use the calculator: 12 + 30"}], tools=[WEATHER, CALCULATOR])
+    call = reply.choices[0].message.tool_calls[0].function
+    assert call.name == "calculator" and "expression" in json.loads(call.arguments)
+
+
+def test_tool_choice(client, server):
+    messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+    reply = chat(client, messages, tools=[WEATHER], tool_choice="none").choices[0]
+    assert not reply.message.tool_calls and "DSML" not in (reply.message.content or "")
+    assert reply.finish_reason == "stop"
+    body = {"messages": messages, "tools": [WEATHER]}
+    for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
+        assert "tool_choice" in server.refusal("/v1/chat/completions", {**body, "tool_choice": choice})
+    assert "tools" in server.refusal("/v1/chat/completions", {"messages": messages, "tool_choice": "auto"})
+
+
+def test_spellings_of_special_tokens_stay_text(server):
+    plain = server.post("/tokenize", {"messages": [{"role": "user", "content": "<｜User｜>"}]})["tokens"]
+    assert plain.count(4082) == 1
+
+
+# ---- refusals ----
+
+@pytest.mark.parametrize("body, part", [
+    ({"prompt": "a", "frob": 1}, "frob"),
+    ({"prompt": "a", "best_of": 2}, "best_of"),
+    ({"prompt": "a", "suffix": "b"}, "suffix"),
+    ({}, "prompt"),
+    ({"prompt": []}, "prompt"),
+    ({"prompt": [[]]}, "prompt"),
+    ({"prompt": [1, "a"]}, "prompt"),
+    ({"prompt": [1.5]}, "prompt"),
+    ({"prompt": [99999]}, "99999"),
+    ({"prompt": {"a": 1}}, "prompt"),
+    ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
+    ({"prompt": "a", "max_tokens": "5"}, "max_tokens"),
+    ({"prompt": "a", "temperature": "hot"}, "temperature"),
+    ({"prompt": "a", "temperature": 3}, "temperature"),
+    ({"prompt": "a", "top_p": 0}, "top_p"),
+    ({"prompt": "a", "n": 0}, "n: "),
+    ({"prompt": ["a"] * 100, "n": 2}, "n: "),
+    ({"prompt": "a", "stop": [1]}, "stop"),
+    ({"prompt": "a", "stop": ""}, "stop"),
+    ({"prompt": "a", "stop": ["x"] * 65}, "stop"),
+    ({"prompt": "a", "stop_token_ids": [-1]}, "stop_token_ids"),
+    ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
+    ({"prompt": "a", "logit_bias": {"99999": 1}}, "logit_bias"),
+    ({"prompt": "a", "logprobs": 21}, "logprobs"),
+    ({"prompt": "a", "logprobs": True}, "logprobs"),
+    ({"prompt": "a", "stream": 1}, "stream"),
+    ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
+    ({"prompt": "a", "stream": True, "stream_options": {"frob": 1}}, "stream_options.frob"),
+    ({"prompt": "a " * 3000}, "max-model-len"),
+    ({"prompt": "a", "seed": 1 << 70}, "seed"),
+    ([], "request"),
+    (b"{", "JSON"),
+    (b"", "JSON"),
+    (b"[" * 5000, "request"),
+    (b"\xff\xfe{}", "request"),
+])
+def test_refused_completions(server, body, part):
+    assert part in server.refusal("/v1/completions", body)
+
+
+@pytest.mark.parametrize("fields, part", [
+    ({"frob": 1}, "frob"),
+    ({"messages": []}, "messages"),
+    ({"messages": "hi"}, "messages"),
+    ({"messages": [{"role": "critic", "content": "x"}]}, "role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image"),
+    ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "type"),
+    ({"messages": [{"role": "user", "content": "<｜deepseek_image｜>"}]}, "reserved"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"max_tokens": 1, "max_completion_tokens": 2}, "max_completion_tokens"),
+    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+    ({"tools": {}}, "tools"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"thinking": "yes"}, "thinking"),
+    ({"thinking": True, "chat_template_kwargs": {"thinking": False}}, "thinking"),
+    ({"chat_template_kwargs": {"frob": 1}}, "chat_template_kwargs.frob"),
+    ({"functions": []}, "functions"),
+    ({"guided_json": {}}, "guided_json"),
+])
+def test_refused_chats(server, fields, part):
+    assert part in server.refusal("/v1/chat/completions", {"messages": SKY, **fields})
+
+
+def test_other_refusals(server):
+    assert "no such endpoint" in server.refusal("/v1/embeddings", {}, 404)
+    assert "model" in server.refusal("/v1/completions", {"prompt": "a", "model": "gpt"}, 404)
+    assert "model" in server.refusal("/tokenize", {"prompt": "a", "model": "gpt"}, 404)
+    assert "tokens" in server.refusal("/detokenize", {})
+    assert "99999" in server.refusal("/detokenize", {"tokens": [99999]})
+    status, headers, _ = server.request("GET", "/v1/completions")
+    assert status == 405 and headers["Allow"] == "POST"
+    status, _, _ = server.request("POST", "/v1/completions", b"x" * (33 << 20))
+    assert status == 413
+    status, _, _ = server.request("GET", "/health", headers={"X-Long": "x" * 20000})
+    assert status == 431
+
+
+def raw(server, data, read=True):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as s:
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+        reply = b""
+        while read and (chunk := s.recv(65536)):
+            reply += chunk
+        return reply
+
+
+def test_what_is_not_http_is_refused(server):
+    assert raw(server, b"hello\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert raw(server, b"GET /health HTTP/9.9\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert raw(server, b"POST /tokenize HTTP/1.1\r\nContent-Length: -1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    raw(server, b"POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc", read=False)
+    raw(server, b"")
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_http_1_0_and_pipelining(server):
+    body = b'{"prompt":"a","stream":true,"max_tokens":2}'
+    head = b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as s:
+        s.sendall(head + body)
+        reply = b"".join(iter(lambda: s.recv(65536), b""))
+    assert b"chunked" not in reply.lower() and reply.endswith(b"data: [DONE]\n\n")
+    get = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as s:
+        s.sendall(get * 3 + b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
+        reply = b"".join(iter(lambda: s.recv(65536), b""))
+    assert reply.count(b"HTTP/1.1 200 OK") == 4 and b"version" in reply
+
+
+# ---- the rest of the API ----
+
+def test_models_and_other_endpoints(client, server):
+    model = client.models.list().data[0]
+    assert model.id == "demo" and model.max_model_len == 2048
+    assert json.loads(server.request("GET", "/health")[2]) == {"status": "ok"}
+    assert "version" in json.loads(server.request("GET", "/version")[2])
+    text = "Grüße, 世界 🙂"
+    ids = server.post("/tokenize", {"prompt": text, "add_special_tokens": False, "return_token_strs": True})
+    assert ids["count"] == len(ids["tokens"]) == len(ids["token_strs"])
+    assert server.post("/detokenize", {"tokens": ids["tokens"]}) == {"prompt": text}
+
+
+def test_metrics_count(server, client):
+    before = server.metric("vllm:generation_tokens_total")
+    ended = server.metric("vllm:request_success_total", finished_reason="length")
+    complete(client, max_tokens=5)
+    assert server.metric("vllm:generation_tokens_total") == before + 5
+    assert server.metric("vllm:request_success_total", finished_reason="length") == ended + 1
+    assert server.metric("vllm:num_requests_running") == server.metric("vllm:num_requests_waiting") == 0
+
+
+def test_request_ids(server):
+    _, headers, _ = server.request("POST", "/v1/completions", {"prompt": "a"}, {"X-Request-Id": "mine-1"})
+    assert headers["X-Request-Id"] == "mine-1"
+    server.wait_for(r"mine-1 POST /v1/completions 200 2 \+ 16 tokens length")
+    _, headers, _ = server.request("GET", "/health", headers={"X-Request-Id": "a b"})
+    assert headers["X-Request-Id"] != "a b"
+
+
+# ---- many at once, and those that leave ----
+
+def test_an_answer_does_not_depend_on_others(client):
+    """Greedy and seeded, alone and beside others that come and go."""
+    def ask(temperature):
+        reply = complete(client, "And it came to pass", max_tokens=40, temperature=temperature, seed=3, logprobs=3)
+        return reply.choices[0].text, reply.choices[0].logprobs
+    alone = [ask(0), ask(1)]
+    stop = threading.Event()
+
+    def noise(k):
+        i = 0
+        while not stop.is_set():
+            i += 1
+            stream = complete(client, f"{k} {i} and " * (1 + 7 * k), max_tokens=5 + i % 40, temperature=1, stream=True)
+            for n, _ in enumerate(stream):
+                if n == i % 13:
+                    stream.close()
+                    break
+    others = [threading.Thread(target=noise, args=(k,)) for k in range(12)]
+    for thread in others:
+        thread.start()
+    beside = [(ask(0), ask(1)) for _ in range(8)]
+    stop.set()
+    for thread in others:
+        thread.join()
+    assert all(list(pair) == alone for pair in beside)
+
+
+def test_a_client_that_leaves_frees_its_place(server, client):
+    for max_tokens in (1, 300, 1500):
+        stream = complete(client, max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
+        for n, _ in enumerate(stream):
+            if n * 4 >= max_tokens:
+                break
+        stream.close()
+        server.wait_for_metric("vllm:num_requests_running", 0)
+    body = json.dumps({"prompt": "a " * 1500, "max_tokens": 500, "ignore_eos": True}).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as s:  # leaves while its prompt is computed
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(0.05)
+    server.wait_for_metric("vllm:num_requests_running", 0)
+    assert complete(client).choices[0].finish_reason == "length"
+
+
+def test_mixed_lengths_alone_and_together(client):
+    prompts = [f"{i} " + "the sea and the land " * (i % 10) for i in range(50)]
+    alone = [complete(client, p, max_tokens=1 + i % 7).choices[0].text for i, p in enumerate(prompts)]
+    together = [None] * len(prompts)
+
+    def ask(i):
+        together[i] = complete(client, prompts[i], max_tokens=1 + i % 7).choices[0].text
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert together == alone
+
+
+# ---- the process ----
+
+def test_stopping_lets_running_answers_end():
+    with Server() as server:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        stream = client.completions.create(model=str(DEMO), prompt=BEGINNING, max_tokens=1000, stream=True,
+                                           extra_body={"ignore_eos": True})
+        iterator = iter(stream)
+        next(iterator)
+        idle = socket.create_connection(("127.0.0.1", server.port))
+        status = []
+        stopper = threading.Thread(target=lambda: status.append(server.stop()))
+        stopper.start()
+        chunks = list(iterator)
+        stopper.join()
+        assert chunks[-1].choices[0].finish_reason == "length" and status == [0]
+        assert idle.recv(10) == b""
+        idle.close()
+
+
+def test_a_second_signal_stops_at_once():
+    with Server() as server:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        stream = client.completions.create(model=str(DEMO), prompt=BEGINNING, max_tokens=2000, stream=True,
+                                           extra_body={"ignore_eos": True})
+        next(iter(stream))
+        assert server.stop(signals=2) == 0
+
+
+def test_keys():
+    with Server("--api-key", "secret", "--api-key", "other", "--log-format", "json") as server:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
+            status, reply, text = server.request("POST", "/v1/completions", {"prompt": "a"}, headers)
+            assert status == 401 and reply["WWW-Authenticate"] == "Bearer" and "Authorization" in text
+        for key in ("secret", "other"):
+            assert server.post("/v1/completions", {"prompt": "a"}, headers={"Authorization": "Bearer " + key})
+        assert server.request("GET", "/health")[0] == 200
+        server.wait_for('"status":200')
+        line = json.loads([x for x in server.log if '"/v1/completions"' in x and '"status":200' in x][0])
+        assert line["completion_tokens"] == 16 and line["finish_reason"] == "length" and line["request_id"]
+
+
+def test_a_place_that_is_taken(server):
+    assert_fails(run("serve", DEMO, "--port", server.port), f"127.0.0.1:{server.port}")
+
+
+@pytest.mark.parametrize("args, parts", [
+    (("--port", 70000), ("--port", "70000")),
+    (("--host", "nowhere"), ("--host", "nowhere")),
+    (("--log-format", "xml"), ("--log-format", "xml")),
+    (("--api-key", ""), ("--api-key",)),
+    (("--shutdown-timeout", -1), ("--shutdown-timeout",)),
+    (("--served-model-name", ""), ("--served-model-name",)),
+    (("--frob",), ("--frob",)),
+    (("--max-num-seqs", 0), ("--max-num-seqs",)),
+])
+def test_bad_options(args, parts):
+    assert_fails(run("serve", DEMO, *args), *parts)
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path):
+    result = run("serve", tmp_path / "nothing", "--port", 0)
+    assert result.returncode == 2 and "nothing" in result.stderr.splitlines()[-1]
+
+
+def test_options_from_a_file(tmp_path):
+    config = tmp_path / "serve.toml"
+    config.write_text('served-model-name = "filed"\nthreads = 1\nmax-num-seqs = 2\n')
+    with Server("--config", config) as server:
+        assert json.loads(server.request("GET", "/v1/models")[2])["data"][0]["id"] == "filed"
+    config.write_text("frob = 1\n")
+    assert_fails(run("serve", DEMO, "--config", config), "frob")

@@ -182,6 +182,37 @@ TEST(ExactExperts, EveryMagnitudeOfABlock) {
   }
 }
 
+// A last group that is not whole takes neither codes nor scales from the row behind it.
+TEST(ExactExperts, NanScalesStayInTheirWeightRow) {
+  Random random(20260205);
+  constexpr int64_t kOutputs = 17;
+  for (int64_t cols : {32, 96, 288, 480, 544, 1248, 2304}) {
+    const TestWeight w = RandomWeight(DType::kFp4Row32, kOutputs, cols, Values::kAny, &random);
+    const int64_t n_scales = cols / 32;
+    std::vector<uint8_t> scales(w.view.scale, w.view.scale + kOutputs * n_scales);
+    for (int64_t o = 1; o < kOutputs; o += 2) {
+      std::fill_n(scales.begin() + o * n_scales, n_scales, uint8_t{255});
+    }
+    const GuardedBuffer guarded(scales);
+    WeightView spoilt = w.view;
+    spoilt.scale = guarded.bytes();
+    for (int32_t n : {1, 2, 3, 17}) {
+      const std::vector<float> x = QuantisedRows(n, cols, 448, &random);
+      for (const KernelTable* table : ExactTables()) {
+        const std::vector<float> clean = Product(*table, w.view, x.data(), n);
+        const std::vector<float> y = Product(*table, spoilt, x.data(), n);
+        for (size_t i = 0; i < y.size(); ++i) {
+          if (i % kOutputs % 2 == 1) {
+            ASSERT_TRUE(std::isnan(y[i])) << table->isa << " " << cols;
+          } else {
+            ASSERT_EQ(y[i], clean[i]) << table->isa << " " << cols;
+          }
+        }
+      }
+    }
+  }
+}
+
 // A value that is not finite makes its row NaN and no other.
 TEST(ExactExperts, NanStaysInItsRow) {
   Random random(20260204);

@@ -13,6 +13,7 @@ namespace floats {
 #include "backend/cpu/experts.inc.h"
 }  // namespace floats
 namespace digits {
+#include "backend/cpu/fp4_digit_groups.inc.h"
 #include "backend/cpu/fp4_digits_avx2.inc.h"
 #include "backend/cpu/fp4_digits.inc.h"
 #include "backend/cpu/experts.inc.h"

@@ -245,10 +245,15 @@ Verdict Engine::Draw(const Active& active, std::span<const float> logits,
   const size_t n_prompt = active.request.prompt.size();
   const History history{tokens.first(n_prompt), tokens.subspan(n_prompt)};
   const int64_t position = std::ssize(tokens);
-  if (draft == kNoDraft) return {false, Sample(logits, params, history, position, workspace_)};
+  const auto sample = [&] {
+    const TokenId largest =
+        params.TakesLargestLogit(std::ssize(history.output)) ? executor_.LargestLogit(logits) : -1;
+    return largest >= 0 ? largest : Sample(logits, params, history, position, workspace_);
+  };
+  if (draft == kNoDraft) return {false, sample()};
   const TokenId proposed = tokens.data()[tokens.size()];  // the drafts lie behind
   if (active.draft_logits.empty()) {
-    const TokenId token = Sample(logits, params, history, position, workspace_);
+    const TokenId token = sample();
     return {token == proposed, token};
   }
   workspace_.logits.assign(logits.begin(), logits.end());

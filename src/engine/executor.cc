@@ -167,6 +167,7 @@ struct Executor::Impl {
     int64_t max_samples;
   };
   std::vector<Bucket> buckets;
+  ForwardOutput last{};  // of the last step
   std::optional<Drafter> drafter;
   std::optional<uint32_t> shuffle_seed;
   Team team;
@@ -327,8 +328,16 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   else
     RunPlan(m.team, bucket->plan, observer, m.profile);
   m.ThrowFault();
+  m.last = bucket->output;
   return {bucket->output.logits,
           static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};
+}
+
+TokenId Executor::LargestLogit(std::span<const float> row) const {
+  const Impl& m = *impl_;
+  const int64_t r = (row.data() - m.last.logits) / m.config.vocab_size;
+  DI_CHECK(r >= 0 && r < m.inputs.inputs()->n_samples) << "row " << r;
+  return LargestOfParts(m.last.top + r * m.team.size(), m.team.size());
 }
 
 int64_t Executor::draft_tokens() const {

@@ -55,6 +55,11 @@ class Executor {
   // computed) and for bad checkpoint data met in the step.
   std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr);
 
+  // `row`: one of the rows of logits that the last Step returned, still valid. Its largest logit's
+  // id, the lowest among equals; -1 when none is above -inf, or one is NaN or +inf. The threads
+  // found it while they computed the logits.
+  TokenId LargestLogit(std::span<const float> row) const;
+
   // From now on every step is recorded here, until it is null again.
   void SetProfile(StepProfile* profile);
 

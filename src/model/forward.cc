@@ -158,11 +158,12 @@ void BookStepBuffers(StepContext& s) {
 }
 
 // Final collapse with the last layer's pre-mix, norm, and logits of the sampled rows only.
-const float* AddHead(const StepContext& s, int64_t max_samples) {
+ForwardOutput AddHead(const StepContext& s, int64_t max_samples) {
   const int64_t hidden = s.c.hidden_size;
   float* x = s.b.Temp<float>("head.x", s.rows() * hidden);
   float* sampled = s.b.Temp<float>("head.sampled", max_samples * hidden);
   float* logits = s.b.Temp<float>("head.logits", max_samples * s.c.vocab_size);
+  auto* top = s.b.Temp<TopLogit>("head.top", max_samples * s.b.threads());
   AddCollapse(s, "head.collapse", s.pre, s.m.draft_rows ? Start::kAfterAll : Start::kOnOwn);
   s.RmsNorm("head.norm", s.collapsed, s.m.weights.norm, x, nullptr, hidden, Start::kAfterAll);
   s.b.AddProbe("final_hidden", x, s.n_rows(), hidden);
@@ -173,9 +174,15 @@ const float* AddHead(const StepContext& s, int64_t max_samples) {
                          .y = sampled,
                          .cols = static_cast<int32_t>(hidden)});
   s.Linear("head.logits", sampled, s.m.weights.head, logits,
-           {.n_rows = &s.in->n_samples, .exact = true});
+           {.n_rows = &s.in->n_samples, .exact = true, .share_columns = true});
   s.b.AddProbe("logits", logits, &s.in->n_samples, s.c.vocab_size);
-  return logits;
+  s.b.Add("head.top", s.k.top_logits,
+          TopLogitsArgs{.n_rows = &s.in->n_samples,
+                        .logits = logits,
+                        .best = top,
+                        .vocab = static_cast<int32_t>(s.c.vocab_size)},
+          Start::kOnOwn);
+  return {logits, top};
 }
 
 }  // namespace
@@ -214,7 +221,7 @@ ForwardOutput BuildForward(const ForwardContext& m, int64_t max_samples, PlanBui
     b.AddProbe("draft_features", features, s.n_rows(), s.c.draft_features());
     AddDraftRows(s, features);
   }
-  return {AddHead(s, max_samples)};
+  return AddHead(s, max_samples);
 }
 
 KvShape MakeKvShape(const ModelConfig& c, const Numerics& n, int64_t max_step_rows) {

@@ -41,6 +41,7 @@ struct ForwardContext {
 // Where the step's results lie in the arena.
 struct ForwardOutput {
   const float* logits;  // [n_samples, vocab_size], in the order of StepInputs::sample_rows
+  const TopLogit* top;  // [n_samples, threads] the largest of them
 };
 
 // What a draft starts from, besides StepInputs with block rows per sequence: the anchor and noise

@@ -7,6 +7,7 @@
 #include "ops/engram.h"
 #include "ops/hyper_connections.h"
 #include "ops/linear.h"
+#include "ops/logits.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/op.h"
@@ -40,6 +41,7 @@ struct KernelTable {
   KernelOf<DownArgs> down;
   KernelOf<EngramGatherArgs> engram_gather;
   KernelOf<EngramGateArgs> engram_gate;
+  KernelOf<TopLogitsArgs> top_logits;
   KernelOf<TapArgs> tap = nullptr;
   KernelOf<TransitionInputArgs> transition_input = nullptr;
   KernelOf<DraftTokenArgs> draft_choose = nullptr;

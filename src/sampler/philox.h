@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace deepinfer {
@@ -35,24 +34,5 @@ inline double UniformFromWord(uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
 // -ln(-ln u) of that uniform. In double, since float would turn u near 1 into infinity.
 double GumbelFromWord(uint32_t word);
-
-// Gumbel noise of token ids, asked for in ascending order: four share one call of the generator.
-class GumbelNoise {
- public:
-  GumbelNoise(const DrawKey& key, Stream stream) : key_(key), stream_(stream) {}
-  double Of(int64_t id) {
-    if (id / 4 != block_) {
-      block_ = id / 4;
-      words_ = RandomWords(key_, stream_, static_cast<uint32_t>(block_));
-    }
-    return GumbelFromWord(words_[static_cast<size_t>(id % 4)]);
-  }
-
- private:
-  DrawKey key_;
-  Stream stream_;
-  int64_t block_ = -1;  // the four ids that words_ belong to
-  std::array<uint32_t, 4> words_{};
-};
 
 }  // namespace deepinfer

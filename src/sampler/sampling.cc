@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "sampler/gumbel.h"
 
 namespace deepinfer {
 namespace {
@@ -180,6 +181,11 @@ void SamplingParams::Validate(int64_t vocab_size) const {
   for (TokenId id : stop_ids) CheckId("stop_ids", id, vocab_size);
 }
 
+bool SamplingParams::TakesLargestLogit(int64_t n_output) const {
+  return EffectiveTemperature() == 0 && logit_bias.empty() && n_output >= min_tokens &&
+         repetition_penalty == 1 && frequency_penalty == 0 && presence_penalty == 0;
+}
+
 float SamplingParams::EffectiveTemperature() const {
   return temperature < 1e-5f ? 0.0f : std::max(temperature, 0.01f);
 }
@@ -210,18 +216,9 @@ TokenId ArgMax(std::span<const float> logits) {
 }
 
 TokenId GumbelArgMax(std::span<const float> logits, const DrawKey& key, Stream stream) {
-  TokenId best_id = 0;
-  double best = -std::numeric_limits<double>::infinity();
-  GumbelNoise noise(key, stream);
-  for (size_t t = 0; t < logits.size(); ++t) {
-    if (logits[t] == kMinusInf) continue;
-    const double value = double{logits[t]} + noise.Of(static_cast<int64_t>(t));
-    if (value > best) {
-      best = value;
-      best_id = static_cast<TokenId>(t);
-    }
-  }
-  return best_id;
+  GumbelMax best(key, stream);
+  best.Add(logits, 0);
+  return std::max(best.id(), 0);
 }
 
 TokenId Sample(std::span<const float> logits, const SamplingParams& params, const History& history,

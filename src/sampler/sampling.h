@@ -31,6 +31,8 @@ struct SamplingParams {
   void Validate(int64_t vocab_size) const;
   // The temperature that is used: 0 = greedy, else at least 0.01.
   float EffectiveTemperature() const;
+  // Whether Sample, without `allowed`, is ArgMax of the logits as they come.
+  bool TakesLargestLogit(int64_t n_output) const;
 };
 
 // Tokens in front of the one that is drawn. Only read when a penalty or min_tokens asks for it.

@@ -194,6 +194,28 @@ TEST(Sampling, GreedyTakesTheLowestIdAndIgnoresTheSeed) {
   }
 }
 
+TEST(Sampling, TakesLargestLogitOnlyWhenSampleDoes) {
+  const std::vector<float> logits = RandomLogits(300, 11);
+  const std::vector<TokenId> text = {ArgMax(logits), 5};
+  const SamplingParams greedy = {.temperature = 0, .top_p = 0.5f, .min_p = 0.9f, .top_k = 3};
+  std::vector<SamplingParams> params(8, greedy);
+  params[1].temperature = 1;
+  params[2].repetition_penalty = 1.5f;
+  params[3].frequency_penalty = 2;
+  params[4].presence_penalty = 2;
+  params[5].logit_bias = {{5, 100.0f}};
+  params[6].min_tokens = 3, params[6].stop_ids = {text[0]};
+  params[7].min_tokens = 2, params[7].stop_ids = {text[0]};
+  SamplingWorkspace workspace;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const bool takes = params[i].TakesLargestLogit(2);
+    EXPECT_EQ(takes, i == 0 || i == 7) << i;
+    if (takes) {
+      EXPECT_EQ(Sample(logits, params[i], {{}, text}, 2, workspace), text[0]) << i;
+    }
+  }
+}
+
 TEST(Sampling, TinyTemperaturesAreRaised) {
   EXPECT_EQ(SamplingParams{.temperature = 9e-6f}.EffectiveTemperature(), 0);
   EXPECT_EQ(SamplingParams{.temperature = 1e-4f}.EffectiveTemperature(), 0.01f);

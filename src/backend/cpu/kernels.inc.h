@@ -22,3 +22,4 @@ void GateUp(const GateUpArgs& a, Work w);
 void Down(const DownArgs& a, Work w);
 void EngramGather(const EngramGatherArgs& a, Work w);
 void EngramGate(const EngramGateArgs& a, Work w);
+void TopLogits(const TopLogitsArgs& a, Work w);

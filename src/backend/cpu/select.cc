@@ -70,6 +70,7 @@ KernelTable Merged(KernelTable table, const KernelTable& lower) {
   Fill(&table.down, lower.down);
   Fill(&table.engram_gather, lower.engram_gather);
   Fill(&table.engram_gate, lower.engram_gate);
+  Fill(&table.top_logits, lower.top_logits);
   Fill(&table.tap, lower.tap);
   Fill(&table.transition_input, lower.transition_input);
   Fill(&table.draft_choose, lower.draft_choose);

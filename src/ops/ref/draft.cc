@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "ops/ref/reference.h"
-#include "sampler/philox.h"
+#include "sampler/gumbel.h"
 
 namespace deepinfer::ref {
 
@@ -31,21 +31,45 @@ void TransitionInput(const TransitionInputArgs& a, Work w) {
 
 namespace {
 
+constexpr int64_t kChunk = 1024;  // logits a thread holds in its first-level cache
+
+// logits += bias, and the largest of them.
+DraftCandidate ChooseLargest(float* logits, const float* bias, Span ids) {
+  float value = -std::numeric_limits<float>::infinity();
+  int64_t id = -1;
+  for (int64_t t = ids.begin; t < ids.end; t += 64) {
+    const int64_t end = std::min(t + 64, ids.end);
+    for (int64_t i = t; i < end; ++i) logits[i] += bias[i];
+    if (LargestOf({logits + t, logits + end}) <= value) continue;
+    for (int64_t i = t; i < end; ++i) {
+      if (!(logits[i] > value)) continue;
+      value = logits[i];
+      id = i;
+    }
+  }
+  return {value, static_cast<int32_t>(id)};
+}
+
+// logits += bias, and the token with the largest logit / temperature + noise.
+DraftCandidate ChooseDrawn(float* logits, const float* bias, float temperature, Span ids,
+                           GumbelMax best) {
+  float scaled[kChunk];
+  for (int64_t t = ids.begin; t < ids.end; t += kChunk) {
+    const int64_t n = std::min(kChunk, ids.end - t);
+    for (int64_t i = 0; i < n; ++i) scaled[i] = (logits[t + i] += bias[t + i]) / temperature;
+    best.Add({scaled, static_cast<size_t>(n)}, t);
+  }
+  return {best.value(), best.id()};
+}
+
 DraftCandidate Choose(const DraftTokenArgs& a, int64_t s, Span ids) {
   const int64_t row = s * a.block + a.slot;
   float* logits = a.logits + row * a.vocab;
+  const float* bias = a.bias + s * a.vocab;
   const DraftSampling& d = a.sampling;
-  const float temperature = d.temperature[s];
-  GumbelNoise noise({d.seed[s], d.sample[s], static_cast<uint32_t>(a.positions[row] + 1)},
-                    static_cast<Stream>(d.stream[s]));
-  DraftCandidate best = {-std::numeric_limits<double>::infinity(), -1};
-  for (int64_t t = ids.begin; t < ids.end; ++t) {
-    logits[t] += a.bias[s * a.vocab + t];
-    const double value =
-        temperature == 0 ? double{logits[t]} : double{logits[t] / temperature} + noise.Of(t);
-    if (value > best.value) best = {value, static_cast<int32_t>(t)};
-  }
-  return best;
+  if (d.temperature[s] == 0) return ChooseLargest(logits, bias, ids);
+  const DrawKey key = {d.seed[s], d.sample[s], static_cast<uint32_t>(a.positions[row] + 1)};
+  return ChooseDrawn(logits, bias, d.temperature[s], ids, {key, static_cast<Stream>(d.stream[s])});
 }
 
 }  // namespace

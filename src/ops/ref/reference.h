@@ -51,6 +51,7 @@ void GateUp(const GateUpArgs& a, Work w);
 void Down(const DownArgs& a, Work w);
 void EngramGather(const EngramGatherArgs& a, Work w);
 void EngramGate(const EngramGateArgs& a, Work w);
+void TopLogits(const TopLogitsArgs& a, Work w);
 void Tap(const TapArgs& a, Work w);
 void TransitionInput(const TransitionInputArgs& a, Work w);
 void DraftChoose(const DraftTokenArgs& a, Work w);

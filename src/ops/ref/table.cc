@@ -28,6 +28,7 @@ const KernelTable& ReferenceKernels() {
       .down = ref::Down,
       .engram_gather = ref::EngramGather,
       .engram_gate = ref::EngramGate,
+      .top_logits = ref::TopLogits,
       .tap = ref::Tap,
       .transition_input = ref::TransitionInput,
       .draft_choose = ref::DraftChoose,

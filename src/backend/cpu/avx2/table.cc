@@ -30,6 +30,7 @@ constexpr KernelTable kAvx2Kernels = {
     .down = avx2::Down,
     .engram_gather = avx2::EngramGather,
     .engram_gate = avx2::EngramGate,
+    .top_logits = avx2::TopLogits,
 };
 
 }  // namespace deepinfer::cpu

@@ -7,5 +7,6 @@ namespace deepinfer::cpu::avx512 {
 #include "backend/cpu/row_codec.inc.h"
 #include "backend/cpu/norm_rope.inc.h"
 #include "backend/cpu/elementwise.inc.h"
+#include "backend/cpu/logits.inc.h"
 // clang-format on
 }  // namespace deepinfer::cpu::avx512

@@ -30,6 +30,7 @@ constexpr KernelTable kAvx512Kernels = {
     .down = avx512::Down,
     .engram_gather = avx512::EngramGather,
     .engram_gate = avx512::EngramGate,
+    .top_logits = avx512::TopLogits,
 };
 
 }  // namespace deepinfer::cpu

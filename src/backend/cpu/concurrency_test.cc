@@ -1,10 +1,12 @@
 // Kernels on real threads, beside a thread that keeps other kernels busy: 12,000 repeats, every
 // result bit for bit that of one thread alone. Under ThreadSanitizer this also shows that parts of
 // an op write nothing in common.
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
 
-#include "backend/cpu/kernel_test.h"
+#include "backend/cpu/matrix_test_util.h"
 #include "base/team.h"
 
 namespace deepinfer {
@@ -12,6 +14,11 @@ namespace {
 
 using Floats = std::vector<float>;
 
+#ifdef __SANITIZE_THREAD__
+constexpr size_t kRepeats = 600;  // it sees a race the first time
+#else
+constexpr size_t kRepeats = 12000;
+#endif
 constexpr int kThreads = 2;
 constexpr int32_t kRows = 3, kHeads = 5, kDim = 64, kStreams = 4, kWindow = 40, kKeys = 300;
 
@@ -28,6 +35,90 @@ void RunOnTeam(Team* team, KernelOf<Args> kernel, const Args& args) {
         c.kernel(*c.args, Work{tid, c.n});
       },
       &call);
+}
+
+// Products with every type of weight, and experts: 96 outputs, so both threads have some.
+struct Products {
+  static constexpr int32_t kCols = 128, kOut = 96, kExperts = 3, kTopk = 2;
+  static constexpr int32_t kPairs = kRows * kTopk;
+  // inputs, quantised: on the bf16 grid too
+  int32_t rows = kRows;
+  Floats x;
+  std::vector<TestWeight> weights, experts;
+  std::vector<ExpertWeights> views;
+  std::vector<int32_t> ids = {0, 2, 2, 1, 0, 1};
+  Floats routing = {0.5f, 0.25f, 1, 0.5f, 0.75f, 0.5f};
+  // results
+  std::vector<Floats> y;
+  Floats act = Floats(kPairs * kOut), down = Floats(kRows * kCols);
+  std::vector<int32_t> active = std::vector<int32_t>(kExperts), pair_rows = {0, 0, 0, 0, 0, 0};
+  std::vector<int32_t> begin = std::vector<int32_t>(kExperts + 1), n_active = {0};
+  Floats pair_weights = Floats(kPairs);
+
+  explicit Products(Random* random) : x(Quantised(random->Normals(kRows * kCols), kCols)) {
+    for (DType dtype :
+         {DType::kFp8Tile32, DType::kFp8Row32, DType::kBf16, DType::kF32, DType::kFp4Row32})
+      weights.push_back(RandomWeight(dtype, kOut, kCols, Values::kAny, random));
+    y.resize(weights.size(), Floats(kRows * kOut));
+    for (int e = 0; e < kExperts; ++e) {
+      for (int part = 0; part < 3; ++part) {
+        const bool w2 = part == 2;
+        experts.push_back(RandomWeight(DType::kFp4Row32, w2 ? kCols : kOut, w2 ? kOut : kCols,
+                                       Values::kAny, random));
+      }
+      const TestWeight* last = &experts.back();
+      views.push_back({last[-2].view, last[-1].view, last[0].view});
+    }
+  }
+
+  static int64_t ScratchFloats() { return ExpertScratchFloats(kCols); }
+
+  void Run(const KernelTable& k, Team* team, float* scratch, int64_t stride) {
+    const bool tiles = std::string(k.isa) == "amx";
+    for (size_t i = 0; i < weights.size(); ++i) {
+      LinearArgs a = {};
+      a.n_rows = &rows, a.x = x.data(), a.x_stride = kCols, a.w = weights[i].view;
+      a.y = y[i].data(), a.y_stride = kOut, a.bf16_inputs = tiles;
+      a.scratch = scratch, a.scratch_stride = stride;
+      RunOnTeam(team, k.linear, a);
+    }
+    const ExpertPairs pairs = {n_active.data(), active.data(), begin.data(), pair_rows.data(),
+                               pair_weights.data()};
+    RunOnTeam(team, k.group_pairs,
+              GroupPairsArgs{&rows, ids.data(), routing.data(), kExperts, kTopk, pairs});
+    RunOnTeam(team, k.gate_up,
+              GateUpArgs{.pairs = pairs,
+                         .experts = views.data(),
+                         .x = x.data(),
+                         .act = act.data(),
+                         .hidden = kCols,
+                         .inter = kOut,
+                         .limit = 10,
+                         .fp8_max = 448,
+                         .decode = WeightDecode::kAsStored,
+                         .round = true,
+                         .bf16_inputs = tiles,
+                         .fp8_inputs = true,
+                         .scratch = scratch,
+                         .scratch_stride = stride});
+    RunOnTeam(team, k.down,
+              DownArgs{.n_rows = &rows,
+                       .pairs = pairs,
+                       .experts = views.data(),
+                       .act = act.data(),
+                       .y = down.data(),
+                       .hidden = kCols,
+                       .inter = kOut,
+                       .round = true,
+                       .bf16_inputs = tiles,
+                       .fp8_inputs = true,
+                       .scratch = scratch,
+                       .scratch_stride = stride});
+  }
+};
+
+bool SameBytes(const auto& a, const auto& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
 }
 
 // A small step: its inputs, which never change, and what the ops produce from them.
@@ -47,9 +138,10 @@ struct Step {
   // work space of kThreads threads
   std::vector<float> scratch;
   int64_t scratch_floats = 0;
+  Products products;
 
-  explicit Step(uint32_t seed) {
-    Random random(seed);
+  explicit Step(uint32_t seed) : Step(Random(seed)) {}
+  explicit Step(Random random) : products(&random) {
     x = random.Normals(kRows * kHeads * kDim);
     streams = random.Normals(kRows * kStreams * kDim);
     post = random.Normals(kRows * kStreams);
@@ -65,7 +157,8 @@ struct Step {
     attended.resize(q.size());
     cache.resize(static_cast<size_t>(RowBytes(RowFormat::kFp4Block16, kHeads * kDim) * kRows));
     scratch_floats =
-        std::max(AttentionScratchFloats(kDim), IndexSelectScratchBytes(kHeads, kDim, 20, 0) / 4);
+        std::max({AttentionScratchFloats(kDim), IndexSelectScratchBytes(kHeads, kDim, 20, 0) / 4,
+                  Products::ScratchFloats()});
     scratch_floats = (scratch_floats + 15) / 16 * 16;
     scratch.resize(static_cast<size_t>(scratch_floats * kThreads) + 16);
   }
@@ -117,15 +210,18 @@ struct Step {
     RunOnTeam(team, k.attention, Attention());
     RunOnTeam(team, k.index_select, Select());
     RunOnTeam(team, k.index_merge, Select());
+    products.Run(k, team, AlignedScratch(), scratch_floats);
   }
 
   bool SameResults(const Step& other) const {
-    const auto same = [](const auto& a, const auto& b) {
-      return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
-    };
-    return same(quantised, other.quantised) && same(cache, other.cache) &&
-           same(updated, other.updated) && same(attended, other.attended) &&
-           same(selected, other.selected) && n_selected == other.n_selected;
+    for (size_t i = 0; i < products.y.size(); ++i) {
+      if (!SameBytes(products.y[i], other.products.y[i])) return false;
+    }
+    return SameBytes(products.act, other.products.act) &&
+           SameBytes(products.down, other.products.down) && SameBytes(quantised, other.quantised) &&
+           SameBytes(cache, other.cache) && SameBytes(updated, other.updated) &&
+           SameBytes(attended, other.attended) && SameBytes(selected, other.selected) &&
+           n_selected == other.n_selected;
   }
 };
 
@@ -142,7 +238,7 @@ TEST(Kernels, RepeatBesideABusyThread) {
       while (!stop) other.Run(*table, &own);
     });
     int mismatches = 0;
-    for (size_t i = 0; i < 12000 / tables.size(); ++i) {
+    for (size_t i = 0; i < kRepeats / tables.size(); ++i) {
       step.Run(*table, &team);
       mismatches += !step.SameResults(expected);
     }

@@ -81,7 +81,6 @@ Batch RunBatch(Engine* engine, Profiler* profiler, const std::vector<Ids>& promp
   request.sampling.temperature = 0;
   request.max_tokens = output_len;
   request.ignore_eos = true;
-  request.keep_cache = true;
   int64_t prompt_tokens = 0;
   for (const Ids& prompt : prompts) {
     request.prompt = prompt;

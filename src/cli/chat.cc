@@ -94,7 +94,6 @@ class Conversation {
 void Answer(Engine* engine, const Executor& executor, Request request, Conversation* conversation,
             Output* out) {
   request.prompt = conversation->Prompt(executor.tokenizer());
-  request.keep_cache = true;
   const int64_t n_prompt = std::ssize(request.prompt);
   const RequestId id = engine->Submit(std::move(request));
   SequenceResult result;

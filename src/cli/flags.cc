@@ -53,6 +53,11 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
       ->check(CheckInteger)
       ->capture_default_str();
   command
+      ->add_option("--prefix-cache-mib", o.prefix_cache_mib,
+                   "Memory for beginnings that prompts share; 0: every prompt is computed anew")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command
       ->add_option("--threads", o.threads, "Threads; 0: one per physical core (DEEPINFER_THREADS)")
       ->check(CheckInteger)
       ->capture_default_str();

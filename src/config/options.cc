@@ -73,6 +73,7 @@ void EngineOptions::Validate() const {
   CheckRange("max-num-batched-tokens", max_num_batched_tokens, 1, 65536);
   CheckRange("max-num-seqs", max_num_seqs, 1, 65536);
   CheckRange("num-kv-blocks", num_kv_blocks, 0, int64_t{1} << 31);
+  CheckRange("prefix-cache-mib", prefix_cache_mib, 0, int64_t{1} << 30);
   CheckRange("threads", threads, 0, 1024);
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});

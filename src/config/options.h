@@ -26,6 +26,9 @@ struct EngineOptions {
   int64_t max_num_seqs = 8;
   // Blocks of the compressed caches. 0 = see NumKvBlocks.
   int64_t num_kv_blocks = 0;
+  // Memory for states that later sequences with the same beginning go on from, in MiB. 0 = none is
+  // kept.
+  int64_t prefix_cache_mib = 1024;
   // Threads per rank. 0 = one per physical core that the process may use.
   int64_t threads = 0;
   // Highest instruction set level used: auto, generic, avx2, avx512, amx.

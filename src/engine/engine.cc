@@ -30,7 +30,8 @@ uint64_t RandomSeed() {
 
 Engine::Engine(Executor* executor)
     : executor_(*executor),
-      scheduler_(&executor->kv(), executor->options().max_num_batched_tokens),
+      scheduler_(&executor->kv(), executor->options().max_num_batched_tokens,
+                 executor->options().prefix_cache_mib << 20),
       model_stop_ids_{executor->config().eos_token_id, executor->config().bos_token_id},
       depth_policy_(executor->options().num_speculative_tokens,
                     [executor](int64_t rows) { return executor->StepBytes(rows); }),
@@ -91,7 +92,7 @@ RequestId Engine::Submit(Request request) {
     ids.insert(ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
   }
   const RequestId id = next_id_;
-  scheduler_.Add(id, request.prompt, max_tokens, request.keep_cache);
+  scheduler_.Add(id, request.prompt, max_tokens);
   StopStrings stop(request.stop);
   std::optional<StreamDecoder> decoder;
   if (executor_.has_tokenizer()) decoder.emplace(executor_.tokenizer(), /*skip_special=*/true);
@@ -113,6 +114,7 @@ Engine::Stats Engine::stats() const {
   return {scheduler_.n_running(),
           scheduler_.n_waiting(),
           scheduler_.n_preemptions(),
+          scheduler_.kv_used(),
           n_steps_,
           n_rows_,
           n_verifications_,

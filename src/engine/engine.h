@@ -50,6 +50,7 @@ class Engine {
 
   struct Stats {
     int64_t n_running, n_waiting, n_preemptions;
+    double kv_used;           // share of the cache blocks that sequences use, 0 to 1
     int64_t n_steps, n_rows;  // since the start: steps, and tokens computed in them
     // Verifications of draft tokens, one a sequence and step; draft tokens verified in them;
     // accepted_at[i]: verifications that accepted more than i.

@@ -24,8 +24,6 @@ struct Request {
   // <｜User｜>. true: they do not.
   bool ignore_eos = false;
   std::optional<int> logprobs;  // report those of the answer, with so many alternatives (0 to 20)
-  // Keep the caches after the end, for a later request whose prompt begins with the same tokens.
-  bool keep_cache = false;
 };
 
 // How the model's makers want it sampled, where they say.
@@ -61,7 +59,7 @@ struct Delta {
   std::vector<TokenLogprob> logprobs = {};  // one for each of token_ids when asked for, else empty
   std::optional<FinishReason> finish = {};  // set in the last delta
   std::string error = {};
-  // Tokens of the prompt that did not have to be computed: they were in kept caches.
+  // Tokens of the prompt that did not have to be computed: others had computed them.
   int64_t n_cached = 0;
 };
 

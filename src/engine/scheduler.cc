@@ -9,8 +9,17 @@
 
 namespace deepinfer {
 
-Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens)
-    : kv_(kv), max_num_batched_tokens_(max_num_batched_tokens) {}
+namespace {
+
+// In long prompts others may want to go on from here too.
+constexpr int64_t kSnapshotTokens = 4096;
+
+int64_t WholePages(int64_t tokens) { return tokens / kBlockTokens * kBlockTokens; }
+
+}  // namespace
+
+Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t prefix_cache_bytes)
+    : kv_(kv), max_num_batched_tokens_(max_num_batched_tokens), prefixes_(kv, prefix_cache_bytes) {}
 
 void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   // The last token of an answer is never computed.
@@ -24,26 +33,24 @@ void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   }
 }
 
-void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep) {
+void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
   DI_CHECK(!prompt.empty() && std::ssize(prompt) < max_tokens && Find(id) == nullptr)
       << "request " << id << " prompt " << prompt.size() << " most " << max_tokens;
   Check(std::ssize(prompt), max_tokens);
   const int64_t n_known = std::ssize(prompt);
-  waiting_.push_back({id, std::move(prompt), n_known, max_tokens, keep});
+  waiting_.push_back({id, std::move(prompt), n_known, max_tokens, n_known});
 }
 
-void Scheduler::Finish(RequestId id) { Remove(id, true); }
-void Scheduler::Cancel(RequestId id) { Remove(id, false); }
+void Scheduler::Finish(RequestId id) {
+  const Sequence& seq = Get(id);
+  prefixes_.Publish(seq.slot, seq.tokens, WholePages(kv_->length(seq.slot)));
+  Cancel(id);
+}
 
-void Scheduler::Remove(RequestId id, bool may_keep) {
+void Scheduler::Cancel(RequestId id) {
   const auto is_it = [id](const Sequence& s) { return s.id == id; };
   if (const auto it = std::ranges::find_if(running_, is_it); it != running_.end()) {
-    if (may_keep && it->keep) {
-      it->tokens.resize(static_cast<size_t>(it->n_known));
-      kept_.push_back(std::move(*it));
-    } else {
-      kv_->Close(it->slot);
-    }
+    kv_->Close(it->slot);
     running_.erase(it);
   } else {
     std::erase_if(waiting_, is_it);
@@ -91,10 +98,11 @@ int64_t Scheduler::DraftRows(size_t i, int64_t budget) {
   return std::max<int64_t>(n, 0);
 }
 
-// Blocks for `tokens` tokens of running_[i], at the cost of kept caches and then of the youngest.
+// Blocks for `tokens` tokens of running_[i], at the cost of what nobody uses and then of the
+// youngest.
 bool Scheduler::MakeRoom(size_t i, int64_t tokens) {
   while (!kv_->Reserve(running_[i].slot, tokens)) {
-    if (DropKept()) continue;
+    if (prefixes_.Evict()) continue;
     if (running_.size() == i + 1) return false;
     kv_->Close(running_.back().slot);
     running_.back().tokens.resize(static_cast<size_t>(running_.back().n_known));
@@ -106,53 +114,38 @@ bool Scheduler::MakeRoom(size_t i, int64_t tokens) {
   return true;
 }
 
-// Opens a slot with room for all tokens known so far, so that a prompt is not begun in vain.
+// Opens a slot with room for all tokens known so far, so that a prompt is not begun in vain, and
+// with what is known of them.
 bool Scheduler::Admit(Sequence* seq) {
-  seq->slot = TakeKept(seq->tokens);
-  while (seq->slot < 0) {
-    seq->slot = kv_->Open();
-    if (seq->slot < 0 && !DropKept()) return false;
-  }
-  while (!kv_->Reserve(seq->slot, seq->n_known)) {
-    if (DropKept()) continue;
-    kv_->Close(seq->slot);
-    seq->slot = -1;
+  const SeqSlot slot = kv_->Open();
+  if (slot < 0) return false;
+  const PrefixCache::Hit hit = prefixes_.Match(seq->tokens);
+  prefixes_.Adopt(slot, hit);
+  while (!kv_->Reserve(slot, seq->n_known)) {
+    if (prefixes_.Evict()) continue;
+    kv_->Close(slot);
     return false;
   }
-  seq->n_cached = kv_->length(seq->slot);
+  prefixes_.Load(slot, hit);
+  seq->slot = slot;
+  seq->n_cached = hit.tokens;
+  seq->branch = hit.known;
   return true;
 }
 
-// The kept caches that spare most rows, cut to the common tokens; -1 when none are of use. At least
-// one row is left to compute: somebody wants its logits.
-SeqSlot Scheduler::TakeKept(std::span<const TokenId> tokens) {
-  int64_t longest = 0;
-  auto best = kept_.end();
-  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-    const int64_t computed = kv_->length(it->slot);
-    const int64_t most = std::min(computed, std::ssize(tokens) - 1);
-    int64_t common = 0;
-    while (common < most &&
-           it->tokens[static_cast<size_t>(common)] == tokens[static_cast<size_t>(common)]) {
-      ++common;
-    }
-    if (common > longest && kv_->CanRollBack(it->slot, common)) {
-      longest = common;
-      best = it;
-    }
+// Remembers the states that others may go on from, out of those passed since length `before`.
+void Scheduler::Publish(const Sequence& seq, int64_t before) {
+  const int64_t length = kv_->length(seq.slot);
+  const int64_t ends[] = {seq.branch, WholePages(seq.n_prompt - 1),
+                          length / kSnapshotTokens * kSnapshotTokens};
+  for (const int64_t end : ends) {
+    if (before < end && end <= length) prefixes_.Publish(seq.slot, seq.tokens, end);
   }
-  if (best == kept_.end()) return -1;
-  const SeqSlot slot = best->slot;
-  kept_.erase(best);
-  kv_->SetLength(slot, longest);
-  return slot;
 }
 
-bool Scheduler::DropKept() {
-  if (kept_.empty()) return false;
-  kv_->Close(kept_.front().slot);
-  kept_.erase(kept_.begin());
-  return true;
+double Scheduler::kv_used() const {
+  const int64_t used = kv_->n_blocks() - kv_->free_blocks() - kv_->n_idle_cached();
+  return static_cast<double>(used) / static_cast<double>(kv_->n_blocks());
 }
 
 void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<TokenId>> emitted) {
@@ -164,7 +157,10 @@ void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<Token
         std::ranges::find_if(running_, [&](const Sequence& s) { return s.id == rows.id; });
     if (seq == running_.end()) continue;
     kv_->SetLength(rows.slot, rows.first + rows.count);
-    if (!rows.samples) continue;
+    if (!rows.samples) {
+      Publish(*seq, rows.first);
+      continue;
+    }
     const std::vector<TokenId>& tokens = emitted[sample];
     DI_CHECK(!tokens.empty() && std::ssize(tokens) <= rows.n_drafts + 1)
         << tokens.size() << " tokens, " << rows.n_drafts << " drafts";
@@ -174,6 +170,7 @@ void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<Token
     seq->tokens.insert(seq->tokens.end(), tokens.begin(), tokens.end());
     seq->n_known = std::ssize(seq->tokens);
     DI_CHECK(seq->n_known <= seq->max_tokens) << "request " << rows.id;
+    Publish(*seq, rows.first);
   }
   DI_CHECK(n_sampled == emitted.size()) << n_sampled << " entries, given " << emitted.size();
 }

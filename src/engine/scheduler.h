@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "kv/kv_pool.h"
+#include "kv/prefix_cache.h"
 
 namespace deepinfer {
 
@@ -35,22 +36,21 @@ using StepRecord = std::vector<ScheduledRows>;
 class Scheduler {
  public:
   // The pool outlives the scheduler, and nobody else opens or closes its slots.
-  Scheduler(KvPool* kv, int64_t max_num_batched_tokens);
+  // prefix_cache_bytes: see PrefixCache.
+  Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t prefix_cache_bytes);
 
   // Throws Error when the pool has too few blocks for such a sequence even when empty. Any thread
   // may call it.
   void Check(int64_t n_prompt, int64_t max_tokens) const;
 
   // Queues a sequence that will have at most `max_tokens` tokens, prompt included (more than the
-  // prompt has, and no more than the pool's max_model_len). keep: see Finish. Throws what
-  // Check throws.
-  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep);
+  // prompt has, and no more than the pool's max_model_len). Throws what Check throws.
+  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens);
 
-  // The sequence has ended; its slot and blocks are free when this returns. When it was added with
-  // `keep`, its caches stay until the room is needed, and a sequence whose prompt begins with the
-  // same tokens continues from them.
+  // The sequence has ended; its slot is free when this returns, and so are its blocks, but for
+  // those that others may go on from.
   void Finish(RequestId id);
-  // The same without keeping anything; also for waiting sequences, at any time, also between Next
+  // The same for one that has not ended; also for waiting sequences, at any time, also between Next
   // and Commit. Unknown ids are ignored.
   void Cancel(RequestId id);
 
@@ -69,11 +69,13 @@ class Scheduler {
   std::span<const TokenId> tokens(RequestId id) const;
   // The same, with its drafts behind.
   std::span<const TokenId> tokens_and_drafts(RequestId id) const;
-  // How many tokens of its prompt were in kept caches when it was last admitted.
+  // How many of its tokens did not have to be computed when it was last admitted.
   int64_t n_cached(RequestId id) const { return Get(id).n_cached; }
   // How many of its tokens are in the caches; 0 while it waits.
   int64_t n_computed(RequestId id) const;
 
+  // Share of the cache blocks that sequences use, 0 to 1.
+  double kv_used() const;
   int64_t n_running() const { return std::ssize(running_); }
   int64_t n_waiting() const { return std::ssize(waiting_); }
   int64_t n_preemptions() const { return n_preemptions_; }
@@ -84,24 +86,23 @@ class Scheduler {
     std::vector<TokenId> tokens;  // the first n_known are certain, drafts follow
     int64_t n_known;
     int64_t max_tokens;
-    bool keep;
+    int64_t n_prompt;
     SeqSlot slot = -1;
     int64_t n_cached = 0;
+    int64_t branch = 0;  // where it leaves the pages that others have computed
   };
   const Sequence& Get(RequestId id) const;
   int64_t DraftRows(size_t i, int64_t budget);
   const Sequence* Find(RequestId id) const;
-  void Remove(RequestId id, bool may_keep);
   bool MakeRoom(size_t i, int64_t tokens);
   bool Admit(Sequence* seq);
-  SeqSlot TakeKept(std::span<const TokenId> tokens);
-  bool DropKept();
+  void Publish(const Sequence& seq, int64_t before);
 
   KvPool* kv_;
   int64_t max_num_batched_tokens_;
   std::vector<Sequence> running_;  // oldest first
   std::deque<Sequence> waiting_;   // oldest first, all younger than those running
-  std::vector<Sequence> kept_;     // ended, oldest first
+  PrefixCache prefixes_;
   int64_t n_preemptions_ = 0;
 };
 

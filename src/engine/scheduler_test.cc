@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <random>
 #include <set>
@@ -38,42 +39,50 @@ std::vector<TokenId> Continue(std::vector<TokenId> tokens, int64_t max_tokens) {
   return tokens;
 }
 
-// A pool, a scheduler and what the caches of each slot would hold.
+// A pool and a scheduler; the caches hold the token ids themselves.
 class Harness {
  public:
-  Harness(int max_seqs, int64_t n_blocks, int64_t max_model_len, int64_t max_batched)
-      : pool(SmallShape(max_batched), max_seqs, n_blocks, max_model_len),
-        scheduler(&pool, max_batched),
+  // n_snapshots: room for so many in the prefix cache.
+  Harness(int max_seqs, int64_t n_blocks, int64_t max_model_len, int64_t max_batched,
+          int64_t n_snapshots = 0)
+      // A state at the last whole page can always be kept.
+      : pool(SmallShape(std::max(max_batched, kBlockTokens)), max_seqs, n_blocks, max_model_len),
+        scheduler(&pool, max_batched, n_snapshots * pool.ring_bytes()),
         max_batched_(max_batched),
-        caches_(static_cast<size_t>(max_seqs)) {}
+        block_(max_batched, max_seqs, pool.max_blocks_per_seq(), 0) {}
 
-  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool keep = false) {
-    scheduler.Add(id, prompt, max_tokens, keep);
+  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
+    scheduler.Add(id, prompt, max_tokens);
     wanted[id] = max_tokens;
   }
+
+  int64_t free_blocks() const { return pool.free_blocks() + pool.n_idle_cached(); }
 
   StepRecord Compute() {
     StepRecord step = scheduler.Next();
     int64_t n_rows = 0;
     emitted_.clear();
     std::set<SeqSlot> slots;
+    std::vector<SeqRows> seqs;
     for (const ScheduledRows& rows : step) {
       EXPECT_TRUE(slots.insert(rows.slot).second);
       EXPECT_GT(rows.count, 0);
       EXPECT_EQ(rows.first, pool.length(rows.slot));
       n_rows += rows.count;
-      std::vector<TokenId>& cache = caches_[static_cast<size_t>(rows.slot)];
-      EXPECT_LE(static_cast<size_t>(rows.first), cache.size()) << "rows are missing";
-      cache.resize(static_cast<size_t>(rows.first));
       const std::span<const TokenId> tokens = scheduler.tokens_and_drafts(rows.id);
-      cache.insert(cache.end(), tokens.begin() + rows.first,
-                   tokens.begin() + rows.first + rows.count);
+      seqs.push_back(
+          {rows.slot, tokens.first(static_cast<size_t>(rows.first + rows.count)), rows.first, 1});
+    }
+    EXPECT_LE(n_rows, max_batched_);
+    if (step.empty()) return step;
+    WriteCaches(seqs);
+    for (const ScheduledRows& rows : step) {
+      const std::vector<TokenId> cache = ReadCache(rows.slot, rows.first + rows.count);
       const size_t n_known = scheduler.tokens(rows.id).size();
       EXPECT_EQ(rows.samples, cache.size() - static_cast<size_t>(rows.n_drafts) == n_known);
       EXPECT_LE(std::ssize(cache), wanted[rows.id] - 1) << "rows beyond the end of the answer";
       if (rows.samples) emitted_.push_back(Verify(cache, rows.n_drafts));
     }
-    EXPECT_LE(n_rows, max_batched_);
     rows_computed += n_rows;
     return step;
   }
@@ -87,6 +96,7 @@ class Harness {
       if (drafting != nullptr && rows.samples) SetDrafts(rows.id, tokens);
       if (std::ssize(tokens) < wanted[rows.id]) continue;
       done[rows.id] = tokens;
+      tokens_shared += scheduler.n_cached(rows.id);
       scheduler.Finish(rows.id);
       wanted.erase(rows.id);
     }
@@ -111,11 +121,44 @@ class Harness {
   Scheduler scheduler;
   std::map<RequestId, int64_t> wanted;  // tokens still to come up to
   std::map<RequestId, std::vector<TokenId>> done;
-  int64_t rows_computed = 0, drafts_accepted = 0;
+  int64_t rows_computed = 0, drafts_accepted = 0, tokens_shared = 0;
   std::mt19937* drafting =
       nullptr;  // proposes up to 5 drafts after every token, some of them right
 
  private:
+  void WriteCaches(std::span<const SeqRows> seqs) {
+    const StepInputs& in = *block_.inputs();
+    pool.FillInputs(seqs, block_.inputs());
+    const auto write = [](uint8_t* rows, int64_t row, TokenId id) {
+      std::memcpy(rows + row * 4, &id, 4);
+    };
+    for (int32_t r = 0; r < in.n_rows; ++r) {
+      write(pool.window_rows(0), in.window_slots[r], in.ids[r]);
+      write(pool.compressed_rows(0), in.group_slots[1][r], in.ids[r]);
+    }
+  }
+
+  // The first n tokens of a slot, as its blocks have them; the window has to agree.
+  std::vector<TokenId> ReadCache(SeqSlot slot, int64_t n) {
+    std::vector<TokenId> tokens(static_cast<size_t>(n));
+    const auto read = [](const uint8_t* rows, int64_t row) {
+      TokenId id;
+      std::memcpy(&id, rows + row * 4, 4);
+      return id;
+    };
+    for (int64_t p = 0; p < n; ++p) {
+      const int64_t block = pool.blocks(slot)[static_cast<size_t>(p / kBlockTokens)];
+      tokens[static_cast<size_t>(p)] =
+          read(pool.compressed_rows(0), block * kBlockTokens + p % kBlockTokens);
+    }
+    const int64_t ring = pool.shape().ring();
+    for (int64_t p = std::max<int64_t>(0, n - pool.shape().window); p < n; ++p) {
+      EXPECT_EQ(read(pool.window_rows(0), slot * ring + p % ring), tokens[static_cast<size_t>(p)])
+          << "slot " << slot << " position " << p;
+    }
+    return tokens;
+  }
+
   // What follows the cached tokens, the last n_drafts of which are guesses.
   std::vector<TokenId> Verify(const std::vector<TokenId>& cache, int64_t n_drafts) {
     std::vector<TokenId> emitted, known(cache.begin(), cache.end() - n_drafts);
@@ -137,7 +180,7 @@ class Harness {
   }
 
   int64_t max_batched_;
-  std::vector<std::vector<TokenId>> caches_;
+  StepBlock block_;
   std::vector<std::vector<TokenId>> emitted_;
 };
 
@@ -210,16 +253,16 @@ TEST(SchedulerTest, FiftyMixedLengthsAllFinish) {
   }
 }
 
-// Random pools, arrivals, cancellations (also between Next and Commit), kept caches and drafts.
+// Random pools, arrivals, cancellations (also between Next and Commit), shared prefixes and drafts.
 TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
-  int64_t n_cancelled = 0, n_preempted = 0, n_accepted = 0;
+  int64_t n_cancelled = 0, n_preempted = 0, n_accepted = 0, n_shared = 0;
   for (unsigned seed = 1; seed <= 150; ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const int64_t n_blocks = 4 + random() % 8;
     const int64_t max_batched = 1 + random() % 40;
     const int max_seqs = 1 + static_cast<int>(random() % 6);
-    Harness h(max_seqs, n_blocks, 256, max_batched);
+    Harness h(max_seqs, n_blocks, 256, max_batched, seed % 3 * 4);
     if (seed % 2 == 0) h.drafting = &random;
     std::map<RequestId, std::vector<TokenId>> expected;
     const auto cancel_one = [&] {
@@ -240,7 +283,7 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
           prompt.push_back(3);
         }
         const int64_t max_tokens = std::min<int64_t>(std::ssize(prompt) + 1 + random() % 150, 256);
-        h.Add(++id, prompt, max_tokens, random() % 2 == 0);
+        h.Add(++id, prompt, max_tokens);
         expected[id] = Continue(prompt, max_tokens);
       }
       const StepRecord step = h.Compute();
@@ -252,7 +295,9 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
     h.RunAll();
     EXPECT_EQ(h.done, expected);
     n_preempted += h.scheduler.n_preemptions();
-    // Kept caches may remain; one sequence that needs everything gets it.
+    EXPECT_EQ(h.free_blocks(), n_blocks);
+    n_shared += h.tokens_shared;
+    // One sequence that needs everything gets it.
     const int64_t all = std::min<int64_t>(256, n_blocks * kBlockTokens);
     h.Add(++id, RandomPrompt(random, all - 1), all);
     h.RunAll();
@@ -262,6 +307,7 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
   EXPECT_GT(n_accepted, 10000);
   EXPECT_GT(n_cancelled, 1000);
   EXPECT_GT(n_preempted, 100);
+  EXPECT_GT(n_shared, 5000);
 }
 
 TEST(SchedulerTest, DraftsTakeNoRowFromYoungerAnswers) {
@@ -301,41 +347,79 @@ TEST(SchedulerTest, CancelFreesSlotAndBlocksAtOnce) {
   EXPECT_EQ(h.done[2], Continue({9, 9}, 10));
 }
 
-TEST(SchedulerTest, KeptCachesSpareTheCommonRows) {
-  Harness h(2, 8, 512, 64);
-  const std::vector<TokenId> prompt(100, 4);
-  h.Add(1, prompt, 120, true);
+TEST(SchedulerTest, PrefixesAreComputedOnce) {
+  Harness h(2, 16, 512, 32, 8);
+  const std::vector<TokenId> prompt(200, 4);
+  h.Add(1, prompt, 300);
   h.RunAll();
-  EXPECT_EQ(h.rows_computed, 119);
+  EXPECT_EQ(h.rows_computed, 299);
 
-  std::vector<TokenId> longer = h.done[1];
+  h.Add(2, prompt, 300);  // the same again: whole pages of the prompt but for its last token
+  h.RunAll();
+  EXPECT_EQ(h.done[2], h.done[1]);
+  EXPECT_EQ(h.rows_computed, 299 + 299 - 192);
+
+  std::vector<TokenId> longer = h.done[1];  // the next turn: whole pages of prompt and answer
   longer.insert(longer.end(), {8, 9});
-  h.Add(2, longer, 130, true);
+  h.Add(3, longer, 310);
   h.RunAll();
-  EXPECT_EQ(h.done[2], Continue(longer, 130));
-  EXPECT_EQ(h.rows_computed, 129);  // 119 rows were there; the last token is not computed
-
-  // Another continuation: going back 20 tokens is possible, 64 and more is not.
-  std::vector<TokenId> other(h.done[2].begin(), h.done[2].begin() + 110);
-  other.push_back(77);
-  h.Add(3, other, 112, true);
-  h.RunAll();
-  EXPECT_EQ(h.done[3], Continue(other, 112));
-  EXPECT_EQ(h.rows_computed, 130);
-  std::vector<TokenId> early(prompt.begin(), prompt.begin() + 40);
-  h.Add(4, early, 41);
-  h.RunAll();
-  EXPECT_EQ(h.rows_computed, 170);
+  EXPECT_EQ(h.done[3], Continue(longer, 310));
+  EXPECT_EQ(h.rows_computed, 299 + 299 - 192 + 309 - 256);
 }
 
-TEST(SchedulerTest, KeptCachesGiveWay) {
-  Harness h(1, 4, 256, 64);
-  h.Add(1, std::vector<TokenId>(200, 4), 210, true);
+// Nobody ended where they part: the second one leaves a state there, from the third on all share
+// it.
+TEST(SchedulerTest, ACommonBeginningIsSharedFromTheThirdOn) {
+  Harness h(1, 32, 512, 32, 8);
+  std::mt19937 random(3);
+  const std::vector<TokenId> system = RandomPrompt(random, 150);
+  std::vector<int64_t> rows;
+  for (RequestId id = 1; id <= 4; ++id) {
+    std::vector<TokenId> prompt = system;
+    for (const TokenId token : RandomPrompt(random, 100)) prompt.push_back(token);
+    const int64_t before = h.rows_computed;
+    h.Add(id, prompt, 260);
+    h.RunAll();
+    EXPECT_EQ(h.done[id], Continue(prompt, 260));
+    rows.push_back(h.rows_computed - before);
+  }
+  EXPECT_EQ(rows, (std::vector<int64_t>{259, 259, 259 - 128, 259 - 128}));
+}
+
+TEST(SchedulerTest, PrefixesAreSharedByThoseThatRun) {
+  Harness h(2, 8, 256, 200, 8);
+  const std::vector<TokenId> prompt(130, 4);
+  h.Add(1, prompt, 200);
+  h.Commit(h.Compute());
+  const int64_t free = h.pool.free_blocks();
+  h.Add(2, prompt, 200);
+  h.Commit(h.Compute());
+  EXPECT_EQ(h.scheduler.n_cached(2), 128);
+  EXPECT_EQ(h.pool.free_blocks(), free - 1) << "two blocks are shared";
+  h.Cancel(1);
   h.RunAll();
+  EXPECT_EQ(h.done[2], Continue(prompt, 200));
+}
+
+TEST(SchedulerTest, PrefixesGiveWay) {
+  Harness h(1, 4, 256, 64, 8);
+  h.Add(1, std::vector<TokenId>(200, 4), 210);
+  h.RunAll();
+  EXPECT_EQ(h.pool.n_idle_cached(), 3);
   h.Add(2, std::vector<TokenId>(250, 5), 256);
   h.RunAll();
   EXPECT_EQ(h.done[2], Continue(std::vector<TokenId>(250, 5), 256));
-  EXPECT_EQ(h.pool.free_blocks(), 4);
+  EXPECT_EQ(h.free_blocks(), 4);
+}
+
+TEST(SchedulerTest, WithoutPrefixCacheNothingIsShared) {
+  Harness h(1, 8, 256, 64);
+  for (RequestId id = 1; id <= 2; ++id) {
+    h.Add(id, std::vector<TokenId>(200, 4), 210);
+    h.RunAll();
+  }
+  EXPECT_EQ(h.rows_computed, 2 * 209);
+  EXPECT_EQ(h.pool.free_blocks(), 8);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "kv/kv_pool.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -17,7 +18,8 @@ KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max
     : shape_(shape),
       n_blocks_(n_blocks),
       max_blocks_per_seq_((max_model_len + kBlockTokens - 1) / kBlockTokens),
-      seqs_(static_cast<size_t>(max_seqs)) {
+      seqs_(static_cast<size_t>(max_seqs)),
+      block_uses_(static_cast<size_t>(n_blocks)) {
   ArenaPlan plan;
   window_ =
       plan.Book("kv.window", shape.n_layers * max_seqs * shape.ring() * shape.window_row_bytes);
@@ -31,6 +33,9 @@ KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max
   }
   arena_ = Arena("KV caches (see --num-kv-blocks and --max-num-seqs)", plan.peak_bytes());
   for (SeqSlot s = max_seqs - 1; s >= 0; --s) free_slots_.push_back(s);
+  ring_bytes_ = shape.n_layers * shape.window * shape.window_row_bytes;
+  for (const KvShape::Owner& o : shape.owners)
+    ring_bytes_ += o.ratio > 1 ? 2 * kMaxRatio * shape.raw_cols * 4 : 0;
 }
 
 SeqSlot KvPool::Open() {
@@ -45,7 +50,7 @@ SeqSlot KvPool::Open() {
 void KvPool::Close(SeqSlot slot) {
   Seq& seq = seqs_[static_cast<size_t>(slot)];
   DI_CHECK(seq.open) << "slot " << slot;
-  returned_blocks_.insert(returned_blocks_.end(), seq.blocks.rbegin(), seq.blocks.rend());
+  for (auto block = seq.blocks.rbegin(); block != seq.blocks.rend(); ++block) UseBlock(*block, -1);
   seq = Seq{};
   free_slots_.push_back(slot);
 }
@@ -62,10 +67,77 @@ bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
 }
 
 int32_t KvPool::TakeBlock() {
-  if (returned_blocks_.empty()) return static_cast<int32_t>(first_unused_block_++);
-  const int32_t block = returned_blocks_.back();
-  returned_blocks_.pop_back();
+  int32_t block;
+  if (returned_blocks_.empty()) {
+    block = static_cast<int32_t>(first_unused_block_++);
+  } else {
+    block = returned_blocks_.back();
+    returned_blocks_.pop_back();
+  }
+  block_uses_[static_cast<size_t>(block)].n_seqs = 1;
   return block;
+}
+
+void KvPool::UseBlock(int32_t block, int32_t change) {
+  BlockUse& use = block_uses_[static_cast<size_t>(block)];
+  if (use.cached) n_idle_cached_ -= use.n_seqs == 0;
+  use.n_seqs += change;
+  DI_CHECK(use.n_seqs >= 0) << "block " << block;
+  if (use.cached) n_idle_cached_ += use.n_seqs == 0;
+  if (use.n_seqs == 0 && !use.cached) returned_blocks_.push_back(block);
+}
+
+void KvPool::Adopt(SeqSlot slot, std::span<const int32_t> blocks) {
+  Seq& seq = seqs_[static_cast<size_t>(slot)];
+  DI_CHECK(seq.open && seq.blocks.empty()) << "slot " << slot;
+  seq.blocks.assign(blocks.begin(), blocks.end());
+  for (const int32_t block : blocks) UseBlock(block, 1);
+}
+
+void KvPool::SetCached(int32_t block, bool cached) {
+  BlockUse& use = block_uses_[static_cast<size_t>(block)];
+  DI_CHECK(use.cached != cached) << "block " << block;
+  use.cached = cached;
+  if (use.n_seqs > 0) return;
+  n_idle_cached_ += cached ? 1 : -1;
+  if (!cached) returned_blocks_.push_back(block);
+}
+
+template <class Copy>
+void KvPool::ForEachRing(SeqSlot slot, int64_t tokens, const Copy& copy) const {
+  int64_t done = 0;
+  // The last `most` rows in front of position `tokens` of a slot's ring.
+  const auto rows = [&](uint8_t* base, int64_t ring, int64_t row_bytes, int64_t most) {
+    base += slot * ring * row_bytes;
+    for (int64_t p = std::max<int64_t>(0, tokens - most); p < tokens;) {
+      const int64_t n = std::min(tokens - p, ring - p % ring);
+      copy(base + p % ring * row_bytes, done, n * row_bytes);
+      done += n * row_bytes;
+      p += n;
+    }
+  };
+  for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
+    rows(window_rows(layer), shape_.ring(), shape_.window_row_bytes, shape_.window);
+  for (const KvShape::Owner& o : shape_.owners) {
+    if (o.ratio == 1) continue;
+    for (float* raw : {raw_kv(o.layer), raw_score(o.layer)}) {
+      rows(reinterpret_cast<uint8_t*>(raw), shape_.raw_ring(), shape_.raw_cols * 4, kMaxRatio);
+    }
+  }
+}
+
+void KvPool::SaveRings(SeqSlot slot, int64_t tokens, std::byte* to) const {
+  DI_CHECK(CanRollBack(slot, tokens)) << "slot " << slot << " tokens " << tokens;
+  ForEachRing(slot, tokens, [to](const uint8_t* row, int64_t at, int64_t bytes) {
+    std::memcpy(to + at, row, static_cast<size_t>(bytes));
+  });
+}
+
+void KvPool::LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from) {
+  ForEachRing(slot, tokens, [from](uint8_t* row, int64_t at, int64_t bytes) {
+    std::memcpy(row, from + at, static_cast<size_t>(bytes));
+  });
+  SetLength(slot, tokens);
 }
 
 void KvPool::SetLength(SeqSlot slot, int64_t tokens) {

@@ -62,6 +62,23 @@ class KvPool {
   bool CanRollBack(SeqSlot slot, int64_t tokens) const {
     return seqs_[static_cast<size_t>(slot)].written - tokens <= shape_.max_step_rows;
   }
+
+  // Sharing with PrefixCache. A block is free when no sequence uses it and it is not cached.
+  std::span<const int32_t> blocks(SeqSlot slot) const {
+    return seqs_[static_cast<size_t>(slot)].blocks;
+  }
+  // An open, empty sequence begins with these blocks, which are full.
+  void Adopt(SeqSlot slot, std::span<const int32_t> blocks);
+  void SetCached(int32_t block, bool cached);
+  bool in_use(int32_t block) const { return block_uses_[static_cast<size_t>(block)].n_seqs > 0; }
+  // Blocks that no sequence uses, only the cache.
+  int64_t n_idle_cached() const { return n_idle_cached_; }
+  // The rows of the rings that a sequence of `tokens` tokens can still see: window rows of all
+  // layers and stages, raw rows of open groups. Save needs CanRollBack; Load makes that the length.
+  int64_t ring_bytes() const { return ring_bytes_; }
+  void SaveRings(SeqSlot slot, int64_t tokens, std::byte* to) const;
+  void LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from);
+
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
 
   int64_t n_blocks() const { return n_blocks_; }
@@ -96,7 +113,15 @@ class KvPool {
         0;  // greatest length so far: rows up to here have replaced older ones in the rings
     std::vector<int32_t> blocks;
   };
+  struct BlockUse {
+    int32_t n_seqs = 0;
+    bool cached = false;
+  };
   int32_t TakeBlock();
+  void UseBlock(int32_t block, int32_t change);
+  // Calls copy(bytes in the caches, bytes of the snapshot, count) for each stretch of rows.
+  template <class Copy>
+  void ForEachRing(SeqSlot slot, int64_t tokens, const Copy& copy) const;
   size_t OwnerIndex(int layer) const;
   int32_t AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position, int64_t window_end,
                  StepInputs* inputs) const;
@@ -109,6 +134,9 @@ class KvPool {
   std::vector<SeqSlot> free_slots_;
   int64_t first_unused_block_ = 0;  // blocks from here on were never taken
   std::vector<int32_t> returned_blocks_;
+  std::vector<BlockUse> block_uses_;  // [n_blocks]
+  int64_t n_idle_cached_ = 0;
+  int64_t ring_bytes_ = 0;
   Buf window_;
   std::vector<Buf> compressed_, index_, raw_kv_, raw_score_;
   Arena arena_;

@@ -229,7 +229,8 @@ KvShape MakeKvShape(const ModelConfig& c, const Numerics& n, int64_t max_step_ro
   shape.n_layers = c.num_layers_and_stages();
   shape.draft_rows = c.dspark_block_size;
   shape.window = c.sliding_window;
-  shape.max_step_rows = max_step_rows;
+  // The state at the last whole page can always be kept for others (PrefixCache).
+  shape.max_step_rows = std::max(max_step_rows, kBlockTokens);
   shape.window_row_bytes = RowBytes(WindowFormat(n), c.head_dim);
   shape.compressed_row_bytes = RowBytes(CompressedFormat(n), c.head_dim);
   shape.index_row_bytes = RowBytes(IndexFormat(n), c.index_head_dim);

@@ -85,7 +85,6 @@ ApiRequest ReadShared(JsonFields& fields, const SamplingParams& defaults) {
     api.engine.seed = static_cast<uint64_t>(*seed);
   api.engine.stop = ReadStops(fields);
   api.engine.ignore_eos = fields.TakeBool("ignore_eos").value_or(false);
-  api.engine.keep_cache = true;
   api.n = fields.TakeInteger("n", 1, kMaxChoices).value_or(1);
   ReadStream(fields, &api);
   return api;

@@ -5,11 +5,9 @@
 namespace deepinfer {
 
 EngineLoop::EngineLoop(Executor* executor, Deliver deliver)
-    : executor_(*executor),
-      engine_(executor),
-      deliver_(std::move(deliver)),
-      stats_{engine_.stats(), 0, 0},
-      thread_([this] { Run(); }) {}
+    : engine_(executor), deliver_(std::move(deliver)), stats_{engine_.stats(), 0}, thread_([this] {
+        Run();
+      }) {}
 
 EngineLoop::~EngineLoop() {
   {
@@ -96,12 +94,8 @@ void EngineLoop::TakeCommands(Engine* engine) {
 }
 
 void EngineLoop::Publish(const Engine& engine) {
-  const KvPool& kv = executor_.kv();
-  const double used =
-      1 - static_cast<double>(kv.free_blocks()) / static_cast<double>(kv.n_blocks());
   const std::lock_guard lock(mutex_);
   stats_.engine = engine.stats();
-  stats_.kv_used = used;
 }
 
 }  // namespace deepinfer

@@ -42,7 +42,6 @@ class EngineLoop {
 
   struct Stats {
     Engine::Stats engine;
-    double kv_used;       // share of the cache blocks, 0 to 1
     int64_t n_submitted;  // requests that are not with the engine yet
   };
   Stats stats() const;
@@ -52,7 +51,6 @@ class EngineLoop {
   void TakeCommands(Engine* engine);
   void Publish(const Engine& engine);
 
-  Executor& executor_;
   Engine engine_;
   Deliver deliver_;
   mutable std::mutex mutex_;

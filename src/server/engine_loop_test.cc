@@ -81,7 +81,7 @@ TEST(EngineLoop, AnswersAreThoseOfAnEngineWhateverThreadsAsk) {
         EXPECT_EQ(answer.token_ids, expected[static_cast<size_t>(i)].token_ids);
         EXPECT_EQ(answer.text, expected[static_cast<size_t>(i)].text);
         loop.Cancel(other);
-        EXPECT_GE(loop.stats().kv_used, 0);
+        EXPECT_GE(loop.stats().engine.kv_used, 0);
       }
     });
   }

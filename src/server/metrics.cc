@@ -85,13 +85,13 @@ std::string Metrics::Text(const EngineLoop::Stats& stats) const {
   number("vllm:num_requests_waiting", "gauge", "Requests that wait for a place.",
          e.n_waiting + stats.n_submitted);
   number("vllm:kv_cache_usage_perc", "gauge", "Share of the cache blocks in use, 0 to 1.",
-         stats.kv_used);
+         e.kv_used);
   number("vllm:num_preemptions_total", "counter", "Requests put back and computed again.",
          e.n_preemptions);
   number("vllm:prompt_tokens_total", "counter", "Prompt tokens of ended requests.", prompt_tokens_);
-  number("vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked up in kept caches.",
-         prompt_tokens_);
-  number("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in kept caches.",
+  number("vllm:prefix_cache_queries_total", "counter",
+         "Prompt tokens looked up in the prefix cache.", prompt_tokens_);
+  number("vllm:prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
          cached_tokens_);
   number("vllm:generation_tokens_total", "counter", "Answer tokens of ended requests.",
          completion_tokens_);

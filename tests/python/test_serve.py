@@ -469,6 +469,42 @@ def test_mixed_lengths_alone_and_together(client):
     assert together == alone
 
 
+# ---- the prefix cache ----
+
+def test_a_repeated_prompt_is_not_computed_again(client):
+    prompt = "And the evening and the morning were the first day. " * 12
+    replies = [complete(client, prompt, max_tokens=30, temperature=1, seed=9, logprobs=2) for _ in range(3)]
+    assert len({r.choices[0].text for r in replies}) == 1
+    assert all(r.choices[0].logprobs == replies[0].choices[0].logprobs for r in replies)
+    cached = [r.usage.prompt_tokens_details.cached_tokens for r in replies]
+    whole_pages = (replies[0].usage.prompt_tokens - 1) // 64 * 64
+    assert cached == [0, whole_pages, whole_pages] and whole_pages > 0
+
+
+def test_a_turn_with_tools_repeats_all_but_what_is_new(client):
+    messages = [{"role": "user", "content": "What is the weather in Paris? " + "I am curious. " * 20}]
+    cached, before = [], 0
+    for turn in range(3):
+        reply = chat(client, messages, tools=[WEATHER], extra={"thinking": True}, max_tokens=80)
+        cached.append((reply.usage.prompt_tokens_details.cached_tokens, before))
+        before = reply.usage.prompt_tokens + reply.usage.completion_tokens
+        message = reply.choices[0].message
+        messages.append({"role": "assistant", "content": message.content, "tool_calls": message.tool_calls,
+                         "reasoning_content": getattr(message, "reasoning_content", None)})
+        results = [{"role": "tool", "tool_call_id": c.id, "content": "sunny"} for c in message.tool_calls or []]
+        messages += results or [{"role": "user", "content": f"And now, number {turn}?"}]
+    for n_cached, n_before in cached[1:]:
+        assert n_before - n_cached < 64 + 3, cached  # whole pages; the end of a turn may be tokenised differently
+
+
+def test_without_prefix_cache():
+    with Server("--prefix-cache-mib", 0) as server:
+        body = {"prompt": "day and night " * 40, "max_tokens": 3, "temperature": 0}
+        replies = [server.post("/v1/completions", body) for _ in range(2)]
+        assert [r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in replies] == [0, 0]
+        assert replies[0]["choices"] == replies[1]["choices"]
+
+
 # ---- the process ----
 
 def test_stopping_lets_running_answers_end():

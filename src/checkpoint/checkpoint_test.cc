@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "base/formats.h"
 #include "checkpoint/test_files.h"
@@ -82,6 +84,34 @@ TEST(Checkpoint, OpensTheSmallCheckpoints) {
     EXPECT_TRUE(checkpoint.unused().empty());
     EXPECT_EQ(checkpoint.total_bytes(), c.bytes) << c.dir;
   }
+}
+
+// What the system was told about the mapping around an address: "hg" (large pages), "nh" (none).
+std::string MappingFlags(const uint8_t* address) {
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  std::ifstream file("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    unsigned long begin, end;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2)
+      inside = begin <= wanted && wanted < end;
+    if (inside && line.starts_with("VmFlags:")) return line;
+  }
+  return "";
+}
+
+TEST(Checkpoint, LargePagesAreAskedForExceptForEngramTables) {
+  if (!fs::exists("/sys/kernel/mm/transparent_hugepage")) return;  // nobody to ask
+  const Checkpoint checkpoint = Checkpoint::Open(Tiny("tiny"), ConfigOf(Tiny("tiny")));
+  int tables = 0;
+  for (const StoredTensor& t : checkpoint.tensors()) {
+    const bool table = t.name.find(".engram.embed.") != std::string::npos;
+    tables += table;
+    // Pages at the ends of a table hold ends of its neighbours.
+    if (!table && t.bytes < 3 * 4096) continue;
+    EXPECT_THAT(MappingFlags(t.data + t.bytes / 2), HasSubstr(table ? " nh" : " hg")) << t.name;
+  }
+  EXPECT_GT(tables, 0);
 }
 
 TEST(Checkpoint, ViewsCarryShapeDtypeAndStrides) {

@@ -14,6 +14,16 @@
 
 namespace deepinfer {
 
+// Takes whole pages, those at both ends included.
+void Advise(const uint8_t* data, int64_t bytes, Reading reading) {
+  constexpr uintptr_t kPageBytes = 4096;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPageBytes * kPageBytes;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes);
+  if (bytes == 0) return;
+  madvise(reinterpret_cast<void*>(begin), end - begin,
+          reading == Reading::kInOrder ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
 MappedFile::MappedFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {

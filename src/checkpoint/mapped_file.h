@@ -6,6 +6,13 @@
 
 namespace deepinfer {
 
+// How bytes of a mapping will be read. Only a wish: what the system makes of it does not matter.
+enum class Reading {
+  kInOrder,   // in long runs: pages of 2 MiB, which need no look-up per 4 KiB
+  kAtRandom,  // rows here and there: nothing around them
+};
+void Advise(const uint8_t* data, int64_t bytes, Reading reading);
+
 // Nothing is read until a byte is touched. Offsets and sizes are 64 bits wide (Engram shards exceed
 // 100 GB). The file must not shrink while it is mapped.
 class MappedFile {

@@ -9,10 +9,12 @@
 // row's result does not either.
 //
 // Bound: weight bytes for few rows, FMA for many. Of one core's read bandwidth, AVX-512: fp8 0.6 to
-// 0.85 at one row, 0.3 to 0.37 at six; bf16 0.94 and 0.63; at 128 rows fp8 reaches 0.43 to 0.46 of
-// the FMA peak, and 0.26 in pieces of 128 columns, each with its sum over lanes.
-// Tried: fp8 in registers for six rows, slower than through memory (0.34 against 0.38), too few
-// registers.
+// 0.85 at one row, 0.3 to 0.37 at six; bf16 0.94 and 0.63; at 128 rows fp8 reaches 0.49 to 0.58 of
+// the FMA peak (0.66 with x and decoded weights in the first-level cache), and 0.41 in pieces of
+// 128 columns, each with its sum over lanes (0.49 without decoding, whether x is near or not).
+// Tried without success: fp8 in registers for six rows, slower than through memory (0.34 against
+// 0.38), too few registers; in pieces of 128 columns sums of 16 vectors at a time (0.38), those of
+// one piece between the products of the next (0.37), 48 and 64 rows of 8192 columns (0.39, 0.31).
 
 // Weight rows whose sums fit in registers beside each other.
 constexpr int kQuad = 4;
@@ -65,45 +67,65 @@ static inline void MultiplyVec(const float* w, const float* const* x, int64_t c,
   }
 }
 
-// lanes[m][first + j] += w[j] * x[m] for a quad of weight rows, over n columns, those of x from c
-// on.
-template <int kRows>
+// Where sums go: to the lanes that the next part of their piece starts from, or, of a whole piece,
+// added up to the results.
+struct Sums {
+  Vec (*lanes)[kPanel];
+  float* y;
+  int64_t y_stride;
+};
+
+// y += the sums of a quad of lanes.
+static inline void AddQuad(Vec a, Vec b, Vec c, Vec d, float* y) {
+  _mm_storeu_ps(y, _mm_add_ps(_mm_loadu_ps(y), SumsOfFour(a, b, c, d)));
+}
+
+// to.lanes[m][first + j] += w[j] * x[m] for a quad of weight rows, over n columns, those of x from
+// c on; kPiece: they are a piece.
+template <int kRows, bool kPiece>
 static void MultiplyRows(const float* w, const float* const* x, int64_t c, int64_t n,
-                         Vec (*lanes)[kPanel], int first) {
+                         const Sums& to, int first) {
   Vec sums[kRows][kQuad];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kQuad; ++j) sums[m][j] = lanes[m][first + j];
+    for (int j = 0; j < kQuad; ++j) sums[m][j] = kPiece ? Zero() : to.lanes[m][first + j];
   }
   int64_t k = 0;
   for (; k + kLanes <= n; k += kLanes) MultiplyVec<kRows, true>(w, x, c, k, n, sums);
   if (k < n) MultiplyVec<kRows, false>(w, x, c, k, n, sums);
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
+    const Vec* v = sums[m];
+    if (kPiece) {
+      AddQuad(v[0], v[1], v[2], v[3], to.y + m * to.y_stride + first);
+      continue;
+    }
 #pragma GCC unroll 4
-    for (int j = 0; j < kQuad; ++j) lanes[m][first + j] = sums[m][j];
+    for (int j = 0; j < kQuad; ++j) to.lanes[m][first + j] = v[j];
   }
 }
 
 // The same for both quads of a panel.
-template <int kRows>
+template <int kRows, bool kPiece>
 static inline void MultiplyPanel(const float* w, const float* const* x, int64_t c, int64_t n,
-                                 Vec (*lanes)[kPanel]) {
-  MultiplyRows<kRows>(w, x, c, n, lanes, 0);
-  MultiplyRows<kRows>(w + kQuad * kChunkStride, x, c, n, lanes, kQuad);
+                                 int64_t m, const Sums& to) {
+  const Sums sums = {to.lanes + m, to.y + m * to.y_stride, to.y_stride};
+  MultiplyRows<kRows, kPiece>(w, x + m, c, n, sums, 0);
+  MultiplyRows<kRows, kPiece>(w + kQuad * kChunkStride, x + m, c, n, sums, kQuad);
 }
 
 // The same for any number of rows: as many at a time as the registers hold.
+template <bool kPiece>
 static void Multiply(const float* w, const float* const* x, int64_t n_x, int64_t c, int64_t n,
-                     Vec (*lanes)[kPanel]) {
+                     const Sums& to) {
   int64_t m = 0;
 #if defined(__AVX512F__)
-  for (; m + 6 <= n_x; m += 6) MultiplyPanel<6>(w, x + m, c, n, lanes + m);
-  for (; m + 4 <= n_x; m += 4) MultiplyPanel<4>(w, x + m, c, n, lanes + m);
+  for (; m + 6 <= n_x; m += 6) MultiplyPanel<6, kPiece>(w, x, c, n, m, to);
+  for (; m + 4 <= n_x; m += 4) MultiplyPanel<4, kPiece>(w, x, c, n, m, to);
 #endif
-  for (; m + 2 <= n_x; m += 2) MultiplyPanel<2>(w, x + m, c, n, lanes + m);
-  if (m < n_x) MultiplyPanel<1>(w, x + m, c, n, lanes + m);
+  for (; m + 2 <= n_x; m += 2) MultiplyPanel<2, kPiece>(w, x, c, n, m, to);
+  if (m < n_x) MultiplyPanel<1, kPiece>(w, x, c, n, m, to);
 }
 
 // ---- few rows: decoding in registers ----
@@ -241,14 +263,13 @@ static void DecodePanel(const WeightView& w, WeightDecode decode, int64_t row, i
   }
 }
 
-// y += the sums of n rows of lanes; lanes = 0.
-static inline void EndPiece(int64_t n, Vec (*lanes)[kPanel], float* y, int64_t y_stride) {
+// Ends a piece of n rows: lanes = 0.
+static inline void EndPiece(int64_t n, const Sums& to) {
   for (int64_t m = 0; m < n; ++m) {
 #pragma GCC unroll 2
     for (int j = 0; j < kPanel; j += kQuad) {
-      Vec* v = lanes[m] + j;
-      float* to = y + m * y_stride + j;
-      _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), SumsOfFour(v[0], v[1], v[2], v[3])));
+      Vec* v = to.lanes[m] + j;
+      AddQuad(v[0], v[1], v[2], v[3], to.y + m * to.y_stride + j);
       v[0] = v[1] = v[2] = v[3] = Zero();
     }
   }
@@ -275,6 +296,7 @@ static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int6
   for (int64_t m = 0; m < x.n; ++m) {
     for (int j = 0; j < kPanel; ++j) lanes[m][j] = Zero(), y[m * y_stride + j] = 0.0f;
   }
+  const Sums sums = {lanes, y, y_stride};
   const bool few = ServesFewRows(w, decode, x.n, piece);
   if (piece == 0) piece = w.cols;
   for (int64_t c = 0; c < w.cols; c += kChunk) {
@@ -283,12 +305,17 @@ static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int6
     if (few) StartChunk(w, row, n_out, c, end - c, &rows);
     bool decoded = false;
     for (int64_t k = c, stop; k < end; k = stop) {  // the parts of pieces inside this chunk
-      const int64_t piece_end = Smaller((k / piece + 1) * piece, w.cols);
+      const int64_t piece_begin = k / piece * piece;
+      const int64_t piece_end = Smaller(piece_begin + piece, w.cols);
       stop = Smaller(piece_end, end);
       if (few) k = c + MultiplySteps(w, rows, n_out, x, c, k - c, stop - c, lanes);
       if (k < stop && !decoded) DecodePanel(w, decode, row, n_out, c, end, weights), decoded = true;
-      if (k < stop) Multiply(weights + (k - c), x.rows, x.n, k, stop - k, lanes);
-      if (stop == piece_end) EndPiece(x.n, lanes, y, y_stride);
+      if (k == piece_begin && stop == piece_end) {
+        Multiply<true>(weights + (k - c), x.rows, x.n, k, stop - k, sums);
+        continue;
+      }
+      if (k < stop) Multiply<false>(weights + (k - c), x.rows, x.n, k, stop - k, sums);
+      if (stop == piece_end) EndPiece(x.n, sums);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "chat/protocol.h"
 
@@ -69,6 +70,13 @@ void Engine::Check(const Request& r) const {
     throw Error(Code::kInvalid,
                 fmt::format("logprobs: expected 0 to {}, found {}", kMaxTopLogprobs, *r.logprobs));
   }
+  if (r.grammar != nullptr && (r.ignore_eos || r.sampling.min_tokens > 0)) {
+    throw Error(Code::kInvalid,
+                "grammar: expected an answer that may end where its grammar ends, found ignore_eos "
+                "or min_tokens");
+  }
+  if (r.grammar != nullptr && !executor_.has_tokenizer())
+    throw Error(Code::kUnsupported, "grammar: this model has no tokenizer");
   if (std::ranges::any_of(r.stop, [](const std::string& s) { return s.empty(); })) {
     throw Error(Code::kInvalid, "stop: expected texts, found an empty one");
   }
@@ -98,7 +106,26 @@ RequestId Engine::Submit(Request request) {
   if (executor_.has_tokenizer()) decoder.emplace(executor_.tokenizer(), /*skip_special=*/true);
   active_.emplace(id,
                   Active{std::move(request), max_tokens, std::move(decoder), std::move(stop), {}});
+  Active& active = active_.at(id);
+  if (active.request.grammar != nullptr) StartGrammar(&active);
   return next_id_++;
+}
+
+void Engine::StartGrammar(Active* active) {
+  const Request& request = active->request;
+  if (trie_ == nullptr)
+    trie_ = std::make_shared<const TokenTrie>(TokenTrie::FromTokenizer(executor_.tokenizer()));
+  std::erase_if(masks_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<TokenMasks>& known = masks_[request.grammar.get()];
+  active->masks = known.lock();
+  if (active->masks == nullptr) {
+    active->masks = std::make_shared<TokenMasks>(request.grammar, trie_,
+                                                 std::vector{executor_.config().eos_token_id},
+                                                 executor_.config().vocab_size);
+    known = active->masks;
+  }
+  active->grammar_state = active->masks->Start();
+  active->grammar_on = !request.grammar_after.has_value();
 }
 
 void Engine::Cancel(RequestId id) {
@@ -247,10 +274,12 @@ Verdict Engine::Draw(const Active& active, std::span<const float> logits,
   const size_t n_prompt = active.request.prompt.size();
   const History history{tokens.first(n_prompt), tokens.subspan(n_prompt)};
   const int64_t position = std::ssize(tokens);
+  AllowedTokens allowed;
+  if (active.grammar_on) allowed = active.masks->Mask(active.grammar_state).words();
   const auto sample = [&] {
-    const TokenId largest =
-        params.TakesLargestLogit(std::ssize(history.output)) ? executor_.LargestLogit(logits) : -1;
-    return largest >= 0 ? largest : Sample(logits, params, history, position, workspace_);
+    const bool is_largest = allowed.empty() && params.TakesLargestLogit(std::ssize(history.output));
+    const TokenId largest = is_largest ? executor_.LargestLogit(logits) : -1;
+    return largest >= 0 ? largest : Sample(logits, params, history, position, workspace_, allowed);
   };
   if (draft == kNoDraft) return {false, sample()};
   const TokenId proposed = tokens.data()[tokens.size()];  // the drafts lie behind
@@ -259,7 +288,7 @@ Verdict Engine::Draw(const Active& active, std::span<const float> logits,
     return {token == proposed, token};
   }
   workspace_.logits.assign(logits.begin(), logits.end());
-  ProcessLogits(workspace_.logits, params, history, workspace_);
+  ProcessLogits(workspace_.logits, params, history, workspace_, allowed);
   const std::span<const float> proposal =
       std::span(active.draft_logits).subspan(draft * logits.size(), logits.size());
   return VerifyDraft(workspace_.logits, proposal, proposed,
@@ -278,6 +307,11 @@ void Engine::Tell(Active& active, std::span<const float> logits, TokenId token, 
 
   const std::vector<TokenId>& stop_ids = request.sampling.stop_ids;
   const bool stops = std::ranges::find(stop_ids, token) != stop_ids.end();
+  if (active.grammar_on) {
+    DI_CHECK(active.masks->Advance(token, &active.grammar_state)) << "token " << token;
+  } else if (active.masks != nullptr && token == request.grammar_after) {
+    active.grammar_on = true;
+  }
   if (!stops && active.decoder) {
     const std::string text = active.decoder->Push(token);
     active.n_text += std::ssize(text);

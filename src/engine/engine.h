@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/stop_strings.h"
+#include "grammar/token_masks.h"
 #include "sampler/logprobs.h"
 #include "sampler/speculative.h"
 #include "tokenizer/tokenizer.h"
@@ -74,9 +75,14 @@ class Engine {
     StopStrings stop;
     int64_t n_text = 0;                  // bytes that the tokens so far gave
     std::vector<float> confidence = {};  // of the drafts set
+    // Set: the answer keeps to a grammar, from here on when it is `on`.
+    std::shared_ptr<TokenMasks> masks = {};
+    GrammarState grammar_state = {};
+    bool grammar_on = false;
     // What they were drawn from, when they are to be verified by rejection.
     std::vector<float> draft_logits = {};
   };
+  void StartGrammar(Active* active);
   int64_t MostTokens(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
@@ -94,6 +100,8 @@ class Engine {
   Scheduler scheduler_;
   std::map<RequestId, Active> active_;
   std::vector<TokenId> model_stop_ids_;
+  std::shared_ptr<const TokenTrie> trie_;  // made for the first grammar
+  std::map<const Grammar*, std::weak_ptr<TokenMasks>> masks_;
   SamplingWorkspace workspace_;
   TokenLogprobs logprobs_;
   RequestId next_id_ = 1;

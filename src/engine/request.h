@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "base/types.h"
 #include "config/generation_config.h"
 #include "engine/scheduler.h"
+#include "grammar/grammar.h"
 #include "sampler/sampling.h"
 
 namespace deepinfer {
@@ -23,6 +25,11 @@ struct Request {
   // Ids that end the answer besides sampling.stop_ids: end of sentence, begin of sentence and
   // <｜User｜>. true: they do not.
   bool ignore_eos = false;
+  // The answer keeps to the grammar: from its beginning or, when grammar_after is set, behind the
+  // first such token (</think>). Not together with ignore_eos or min_tokens. Requests with the same
+  // grammar object share what is worked out for it.
+  std::shared_ptr<const Grammar> grammar = {};
+  std::optional<TokenId> grammar_after = {};
   std::optional<int> logprobs;  // report those of the answer, with so many alternatives (0 to 20)
 };
 

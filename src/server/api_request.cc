@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -171,31 +172,64 @@ void ReadThinking(JsonFields& fields, ChatRequest* chat) {
 }
 
 void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
-  const bool declared = !request->chat.tools.items.empty();
+  const JsonValue& tools = request->chat.tools;
+  const bool declared = !tools.items.empty();
   request->tool_choice = declared ? ToolChoice::kAuto : ToolChoice::kNone;
-  if (const JsonValue* choice = fields.Take("tool_choice")) {
-    const std::string name = choice->is_string() ? choice->text : "";
-    if (name == "none") {
-      request->tool_choice = ToolChoice::kNone;
-    } else if (name != "auto") {
-      throw Error(Code::kUnsupported,
-                  fmt::format("tool_choice: this server supports \"none\" and \"auto\", found {}",
-                              Shown(*choice)));
-    } else if (!declared) {
-      fields.Refuse("tool_choice", "tools beside it", *choice);
-    }
-  }
   request->parallel_tool_calls = fields.TakeBool("parallel_tool_calls").value_or(true);
+  const JsonValue* choice = fields.Take("tool_choice");
+  if (choice == nullptr) return;
+  const std::string name = choice->is_string() ? choice->text : "";
+  if (name == "none") {
+    request->tool_choice = ToolChoice::kNone;
+    return;
+  }
+  if (!declared) fields.Refuse("tool_choice", "tools beside it", *choice);
+  if (name == "auto") return;
+  // {"type": "function", "function": {"name": ...}}
+  const JsonValue* function = choice->Find("function");
+  const JsonValue* tool = function == nullptr ? nullptr : function->Find("name");
+  if (name != "required" && (tool == nullptr || !tool->is_string()))
+    fields.Refuse("tool_choice", "none, auto, required or the name of a function", *choice);
+  request->tool_choice = ToolChoice::kForced;
+  request->form = {AnswerForm::Kind::kCalls, DumpJson(tools), tool == nullptr ? "" : tool->text,
+                   request->parallel_tool_calls};
+  const auto is_it = [&](const JsonValue& declared_tool) {
+    const JsonValue* f = declared_tool.Find("function");
+    const JsonValue* n = f == nullptr ? nullptr : f->Find("name");
+    return n != nullptr && n->text == tool->text;
+  };
+  if (tool != nullptr && std::ranges::none_of(tools.items, is_it))
+    fields.Refuse("tool_choice", "the name of a declared tool", *choice);
 }
 
-void ReadResponseFormat(JsonFields& fields) {
+void ReadResponseFormat(JsonFields& fields, ChatCompletionRequest* request) {
   const JsonValue* format = fields.TakeObject("response_format");
   if (format == nullptr) return;
-  const JsonValue* type = format->Find("type");
-  if (type != nullptr && type->is_string() && type->text == "text") return;
-  throw Error(Code::kUnsupported,
-              fmt::format("response_format: this server supports {{\"type\": \"text\"}}, found {}",
-                          Shown(*format)));
+  JsonFields inner(*format, "response_format.");
+  const std::string type = inner.TakeString("type").value_or("");
+  if (type == "json_object") {
+    request->form.kind = AnswerForm::Kind::kObject;
+  } else if (type == "json_schema") {
+    const JsonValue* object = inner.TakeObject("json_schema");
+    if (object == nullptr)
+      throw Error(Code::kInvalid, "response_format.json_schema: expected an object, found none");
+    JsonFields parts(*object, "response_format.json_schema.");
+    parts.TakeString("name");
+    parts.TakeString("description");
+    parts.TakeBool("strict");  // what is not strict is kept to as well
+    const JsonValue* schema = parts.Take("schema");
+    if (schema == nullptr)
+      throw Error(Code::kInvalid, "response_format.json_schema.schema: expected one, found none");
+    parts.RefuseRest();
+    request->form = {AnswerForm::Kind::kSchema, DumpJson(*schema), "", false};
+  } else if (type != "text") {
+    inner.Refuse("type", "text, json_object or json_schema", *format);
+  }
+  inner.RefuseRest();
+  if (type != "text" && request->tool_choice != ToolChoice::kNone) {
+    throw Error(Code::kUnsupported,
+                "response_format: not supported beside tools, unless tool_choice is none");
+  }
 }
 
 }  // namespace
@@ -254,7 +288,7 @@ ChatCompletionRequest ParseChatCompletionRequest(const JsonValue& json,
 
   request.chat = TakeChat(fields);
   ReadToolChoice(fields, &request);
-  ReadResponseFormat(fields);
+  ReadResponseFormat(fields, &request);
   fields.RefuseRest();
   return request;
 }

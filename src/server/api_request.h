@@ -36,13 +36,24 @@ struct CompletionRequest {
   bool echo = false;  // the answer's text begins with the prompt
 };
 
-enum class ToolChoice { kNone, kAuto };
+enum class ToolChoice { kNone, kAuto, kForced };
+
+// A grammar that the answer must keep to, as the request asks for it.
+struct AnswerForm {
+  enum class Kind { kFree, kObject, kSchema, kCalls };
+  Kind kind = Kind::kFree;
+  std::string schema = {};     // kSchema: JSON; kCalls: the tools, JSON
+  std::string tool = {};       // kCalls: the one that must be called, or empty: any
+  bool several_calls = false;  // kCalls: more than one may be made
+  auto operator<=>(const AnswerForm&) const = default;
+};
 
 struct ChatCompletionRequest {
   ApiRequest api;
   ChatRequest chat;
   ToolChoice tool_choice = ToolChoice::kNone;  // kAuto when tools are declared
   bool parallel_tool_calls = true;
+  AnswerForm form;  // what the grammar of the answer is made from
 };
 
 // Takes what makes a prompt: messages, tools, reasoning_effort, thinking, chat_template_kwargs.

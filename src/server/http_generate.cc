@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "chat/protocol.h"
 #include "server/http_service.h"
 #include "server/reply_writers.h"
 
@@ -182,12 +183,14 @@ struct Service::PreparedChat {
   std::vector<Request> engine;
 };
 
-Service::PreparedChat Service::PrepareChat(const std::string& body) const {
+Service::PreparedChat Service::PrepareChat(const std::string& body) {
   PreparedChat out;
   out.request = ParseChatCompletionRequest(ParseJson(body, "request"), defaults_);
   CheckModel(out.request.api.model);
   Request request = out.request.api.engine;
   request.prompt = tokenizer().EncodeSpans(RenderText(out.request.chat).spans);
+  request.grammar = grammars_.Get(out.request.form);
+  if (out.request.chat.thinking) request.grammar_after = tokenizer().IdOf(kThinkClose);
   AddSamples(request, out.request.api.n, &out.engine);
   return out;
 }

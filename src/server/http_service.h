@@ -17,6 +17,7 @@
 #include "server/api_reply.h"
 #include "server/api_request.h"
 #include "server/engine_loop.h"
+#include "server/grammar_store.h"
 #include "server/http_connection.h"
 #include "server/http_inbox.h"
 #include "server/metrics.h"
@@ -100,7 +101,7 @@ class Service {
   struct PreparedCompletion;
   struct PreparedChat;
   PreparedCompletion PrepareCompletion(const std::string& body) const;
-  PreparedChat PrepareChat(const std::string& body) const;
+  PreparedChat PrepareChat(const std::string& body);
   std::string ModelsBody() const;
   std::string TokenizeBody(const std::string& body) const;
   std::string DetokenizeBody(const std::string& body) const;
@@ -126,6 +127,7 @@ class Service {
   boost::asio::thread_pool workers_{2};
   std::unique_ptr<Executor> executor_;
   SamplingParams defaults_;
+  GrammarStore grammars_;
   std::unordered_map<EngineLoop::Ticket, Place> places_;
   std::unique_ptr<EngineLoop> loop_;  // set: ready
   int64_t n_prompt_tokens_ = 0;       // of all requests in places_

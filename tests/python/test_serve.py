@@ -3,7 +3,9 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import jsonschema
 import openai
 import pytest
 
@@ -254,10 +256,87 @@ def test_tool_choice(client, server):
     reply = chat(client, messages, tools=[WEATHER], tool_choice="none").choices[0]
     assert not reply.message.tool_calls and "DSML" not in (reply.message.content or "")
     assert reply.finish_reason == "stop"
-    body = {"messages": messages, "tools": [WEATHER]}
-    for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
-        assert "tool_choice" in server.refusal("/v1/chat/completions", {**body, "tool_choice": choice})
     assert "tools" in server.refusal("/v1/chat/completions", {"messages": messages, "tool_choice": "auto"})
+
+
+# ---- answers that keep to a form ----
+
+PERSON = {"type": "object", "additionalProperties": False, "required": ["name", "age", "tags"], "properties": {
+    "name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 1, "maxItems": 3}}}
+
+
+def form(schema):
+    return {"type": "json_schema", "json_schema": {"name": "form", "schema": schema, "strict": True}}
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_holds(client, stream, thinking):
+    for seed in range(8):
+        reply = chat(client, [{"role": "user", "content": "Describe Emma."}], {"thinking": thinking}, stream=stream,
+                     temperature=1, seed=seed, max_tokens=400, response_format=form(PERSON))
+        if stream:
+            chunks = list(reply)
+            content = "".join(c.choices[0].delta.content or "" for c in chunks)
+            finish = chunks[-1].choices[0].finish_reason
+        else:
+            content, finish = reply.choices[0].message.content, reply.choices[0].finish_reason
+            assert not thinking or reply.choices[0].message.reasoning_content
+        if finish == "length" and not content:  # it never stopped thinking
+            continue
+        assert finish == "stop", content
+        jsonschema.validate(json.loads(content), PERSON)
+
+
+def test_any_object(client):
+    for seed in range(5):
+        reply = chat(client, SKY, temperature=1, seed=seed, response_format={"type": "json_object"}, max_tokens=600)
+        if reply.choices[0].finish_reason == "stop":
+            assert isinstance(json.loads(reply.choices[0].message.content), dict)
+
+
+def test_a_form_holds_beside_others_and_with_drafts(client):
+    """The same answers at once as one after the other."""
+    def ask(seed):
+        return chat(client, SKY, temperature=1, seed=seed, max_tokens=300,
+                    response_format=form(PERSON)).choices[0].message.content
+    alone = [ask(seed) for seed in range(10)]
+    with ThreadPoolExecutor(10) as pool:
+        assert list(pool.map(ask, range(10))) == alone
+
+
+def test_drafts_change_nothing_under_a_form(server):
+    """Also where a draft crosses </think>: the form begins behind it."""
+    bodies = [{"messages": SKY, "temperature": 1, "seed": seed, "max_tokens": 200, "thinking": seed % 2 == 0,
+               "response_format": form(PERSON)} for seed in range(12)]
+    with Server("--speculative", "off") as plain, Server("--draft-depth", "fixed") as drafting:
+        for body in bodies:
+            first, second = (s.post("/v1/chat/completions", body)["choices"] for s in (plain, drafting))
+            assert first == second == server.post("/v1/chat/completions", body)["choices"]
+        assert drafting.metric("vllm:spec_decode_num_accepted_tokens_total") > 0
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+@pytest.mark.parametrize("choice", ["required", "get_weather", "calculator"])
+def test_a_forced_call(client, choice, thinking):
+    value = choice if choice == "required" else {"type": "function", "function": {"name": choice}}
+    for seed in range(4):
+        reply = chat(client, [{"role": "user", "content": "Hello, how are you?"}], {"thinking": thinking}, seed=seed,
+                     temperature=1, tools=[WEATHER, CALCULATOR], tool_choice=value, max_tokens=400).choices[0]
+        if reply.finish_reason == "length":
+            continue
+        assert reply.finish_reason == "tool_calls" and not reply.message.content
+        names = [call.function.name for call in reply.message.tool_calls]
+        assert set(names) <= ({"get_weather", "calculator"} if choice == "required" else {choice})
+        for call in reply.message.tool_calls:
+            tool = WEATHER if call.function.name == "get_weather" else CALCULATOR
+            jsonschema.validate(json.loads(call.function.arguments), tool["function"]["parameters"])
+
+
+def test_one_call_when_they_may_not_be_parallel(client):
+    reply = chat(client, SKY, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=300)
+    assert len(reply.choices[0].message.tool_calls) == 1
 
 
 def test_spellings_of_special_tokens_stay_text(server):
@@ -318,8 +397,19 @@ def test_refused_completions(server, body, part):
     ({"messages": [{"role": "user", "content": "<｜deepseek_image｜>"}]}, "reserved"),
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"max_tokens": 1, "max_completion_tokens": 2}, "max_completion_tokens"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_object", "frob": 1}}, "response_format.frob"),
+    ({"response_format": {"type": "json_schema"}}, "json_schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "number", "multipleOf": 3}}}},
+     "multipleOf"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "frob"}}}}, "frob"),
+    ({"response_format": {"type": "json_object"}, "tools": [WEATHER]}, "response_format"),
+    ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
+    ({"response_format": {"type": "json_object"}, "min_tokens": 3}, "min_tokens"),
+    ({"tools": [WEATHER], "tool_choice": "frob"}, "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "frob"}}}, "tool_choice"),
+    ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": {}}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"thinking": "yes"}, "thinking"),

@@ -153,7 +153,8 @@ ordered_json SpeculativeJson(const Engine::Stats& stats) {
           {"drafted", stats.n_drafted},
           {"accepted", stats.n_accepted()},
           {"accepted_at", stats.accepted_at},
-          {"tokens_per_verification", stats.tokens_per_verification()}};
+          {"tokens_per_verification", stats.tokens_per_verification()},
+          {"faults", stats.n_draft_faults}};
 }
 
 std::string ResultJson(const std::vector<Sequence>& sequences, bool logprobs, const Timing& timing,
@@ -213,6 +214,12 @@ void ThrowFirstError(const std::vector<Sequence>& sequences) {
   throw Error(Code::kCorrupt, sentence);
 }
 
+void WarnOfDraftFaults(const Engine::Stats& stats) {
+  if (stats.n_draft_faults == 0) return;
+  fmt::print(stderr, "deepinfer: warning: {} steps went on without drafts: {}\n",
+             stats.n_draft_faults, stats.draft_fault);
+}
+
 // 0 and a warning when it cannot be measured: the answer is there.
 double ReadBandwidth(int64_t threads) {
   try {
@@ -245,6 +252,7 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
   const bool complete = Generate(&engine, &sequences, &printer, &recorder, &profiler);
   if (!complete) printer.Interrupt(sequences);
   ThrowFirstError(sequences);
+  WarnOfDraftFaults(engine.stats());
 
   const Timing timing = recorder.Summary(prompt_tokens);
   const Sequence& first = sequences.front();

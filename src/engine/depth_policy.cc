@@ -21,7 +21,8 @@ constexpr int64_t kRetrial = 4;      // the same after a pause
 constexpr int64_t kExplore = 32;     // every so many choices another depth is tried
 constexpr int64_t kFirstPause = 64, kLongestPause = 4096;
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+// Chance that the confidence head gives a draft. NaN (bad weights) promises nothing.
+double Sigmoid(double x) { return std::isnan(x) ? 0 : 1 / (1 + std::exp(-x)); }
 
 }  // namespace
 

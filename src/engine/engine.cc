@@ -146,7 +146,9 @@ Engine::Stats Engine::stats() const {
           n_rows_,
           n_verifications_,
           n_drafted_,
-          accepted_at_};
+          accepted_at_,
+          n_draft_faults_,
+          draft_fault_};
 }
 
 int64_t Engine::Stats::n_accepted() const {
@@ -176,61 +178,66 @@ std::vector<Delta> Engine::Step() {
   std::vector<Delta> deltas;
   const StepRecord step = scheduler_.Next();
   if (step.empty()) return deltas;
-  const auto fail = [&](RequestId id, const char* what) {
-    Delta& delta = deltas.emplace_back(Delta{.id = id});
-    delta.finish = FinishReason::kError;
-    delta.error = what;
-    Cancel(id);
-  };
-  std::span<const float> logits;
-  const Clock::time_point start = Clock::now();
   try {
-    logits = RunStep(step);
-  } catch (const Error& e) {  // nothing was computed: everybody in the step goes
-    for (const ScheduledRows& rows : step) fail(rows.id, e.what());
-    return deltas;
+    Compute(step, &deltas);
+  } catch (const Error& e) {
+    NoteDraftFault(step, e.what());
+    ComputeOneByOne(step, &deltas);
   }
+  draft_s_ = executor_.draft_tokens() > 0 ? DraftNext(step) : 0;
+  return deltas;
+}
 
+// Runs a step and takes over what it brings. Throws Error for bad bytes met by any of its rows;
+// then nothing has changed.
+void Engine::Compute(const StepRecord& step, std::vector<Delta>* deltas) {
+  const Clock::time_point start = Clock::now();
+  std::span<const float> logits = RunStep(step);
   const double step_s = SecondsSince(start);
   const auto vocab_size = static_cast<size_t>(executor_.config().vocab_size);
   std::vector<std::vector<TokenId>> emitted;
   for (const ScheduledRows& rows : step) {
     if (!rows.samples) continue;
     const size_t n = (1 + static_cast<size_t>(rows.n_drafts)) * vocab_size;
-    const std::span<const float> row_logits = logits.first(n);
+    Delta& delta =
+        deltas->emplace_back(Delta{.id = rows.id, .n_cached = scheduler_.n_cached(rows.id)});
+    emitted.push_back(Emit(rows, logits.first(n), &delta));
     logits = logits.subspan(n);
-    emitted.emplace_back();
-    try {
-      Delta delta{.id = rows.id, .n_cached = scheduler_.n_cached(rows.id)};
-      emitted.back() = Emit(rows, row_logits, &delta);
-      deltas.push_back(std::move(delta));
-    } catch (const Error& e) {
-      emitted.back() = {0};
-      fail(rows.id, e.what());
-    }
+    if (delta.finish == FinishReason::kError) Cancel(rows.id);
   }
   if (executor_.draft_tokens() > 0) Learn(step, emitted, step_s);
   scheduler_.Commit(step, emitted);
-  for (const Delta& delta : deltas) {
-    if (!delta.finish || *delta.finish == FinishReason::kError) continue;
+  for (const Delta& delta : *deltas) {
+    if (!delta.finish || !active_.contains(delta.id)) continue;
     scheduler_.Finish(delta.id);
     active_.erase(delta.id);
   }
-  try {
-    draft_s_ = executor_.draft_tokens() > 0 ? DraftNext(step) : 0;
-  } catch (const Error& e) {  // bad bytes in a draft stage
-    for (Delta& delta : deltas) {
-      if (delta.finish) continue;
-      delta.finish = FinishReason::kError;
-      delta.error = e.what();
-      Cancel(delta.id);
+}
+
+// A step met bad bytes: without drafts, and each sequence for itself, only those fail that need
+// them.
+void Engine::ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas) {
+  draft_s_ = 0;
+  for (ScheduledRows rows : step) {
+    rows.count -= std::exchange(rows.n_drafts, 0);
+    try {
+      Compute({rows}, deltas);
+    } catch (const Error& e) {
+      deltas->push_back({.id = rows.id, .finish = FinishReason::kError, .error = e.what()});
+      Cancel(rows.id);
     }
   }
-  return deltas;
+}
+
+void Engine::NoteDraftFault(const StepRecord& step, const char* what) {
+  if (std::ranges::none_of(step, [](const ScheduledRows& rows) { return rows.n_drafts > 0; }))
+    return;
+  ++n_draft_faults_;
+  draft_fault_ = what;
 }
 
 // Verifies the drafts of a sequence row by row. logits [1 + n_drafts, vocabulary] of its last rows.
-// Returns the tokens that its answer goes on with.
+// Returns the tokens that its answer goes on with; a row that nothing can be drawn from ends it.
 std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const float> logits,
                                   Delta* delta) {
   Active& active = active_.at(rows.id);
@@ -239,11 +246,17 @@ std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const flo
   std::vector<TokenId> emitted;
   for (size_t r = 0;; ++r) {
     const std::span<const float> row = logits.subspan(r * vocab_size, vocab_size);
-    const Verdict verdict = Judge(rows, row, r);
-    emitted.push_back(verdict.token);
-    Tell(active, row, verdict.token, n_known + std::ssize(emitted), delta);
-    if (verdict.accepted) ++accepted_at_[r];
-    if (delta->finish || !verdict.accepted) break;
+    try {
+      const Verdict verdict = Judge(rows, row, r);
+      emitted.push_back(verdict.token);
+      Tell(active, row, verdict.token, n_known + std::ssize(emitted), delta);
+      if (verdict.accepted) ++accepted_at_[r];
+      if (delta->finish || !verdict.accepted) break;
+    } catch (const Error& e) {
+      delta->finish = FinishReason::kError;
+      delta->error = e.what();
+      break;
+    }
   }
   if (rows.n_drafts > 0) ++n_verifications_;
   n_drafted_ += rows.n_drafts;
@@ -373,7 +386,14 @@ double Engine::DraftNext(const StepRecord& step) {
   }
   if (seqs.empty()) return 0;
   const Clock::time_point start = Clock::now();
-  const Drafts drafts = executor_.Draft(seqs);
+  Drafts drafts;
+  try {
+    drafts = executor_.Draft(seqs);
+  } catch (const Error& e) {  // bad bytes in a draft stage: the answers need none of them
+    ++n_draft_faults_;
+    draft_fault_ = e.what();
+    return SecondsSince(start);
+  }
   const double seconds = SecondsSince(start);
   SetDrafts(drafts, seqs, ids);
   return seconds;

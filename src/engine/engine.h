@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/depth_policy.h"
@@ -39,7 +40,8 @@ class Engine {
   void Cancel(RequestId id);
 
   // Computes one step and returns what is new, at most one delta a request. A request that cannot
-  // go on (NaN logits, bad bytes met in the checkpoint) ends with FinishReason::kError.
+  // go on (NaN logits, bad bytes met in the checkpoint) ends with FinishReason::kError. Drafts are
+  // not needed by anybody: when one meets bad bytes, the step goes on without.
   std::vector<Delta> Step();
 
   // No request is left: Step has nothing to do.
@@ -57,6 +59,8 @@ class Engine {
     // accepted_at[i]: verifications that accepted more than i.
     int64_t n_verifications, n_drafted;
     std::vector<int64_t> accepted_at;
+    int64_t n_draft_faults;   // steps that gave up their drafts because of bad bytes
+    std::string draft_fault;  // what the last of them met
 
     int64_t n_accepted() const;
     // Mean tokens of a verification, 1 when there was none: acceptance length (spec 05 section 7).
@@ -85,6 +89,9 @@ class Engine {
   void StartGrammar(Active* active);
   int64_t MostTokens(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
+  void Compute(const StepRecord& step, std::vector<Delta>* deltas);
+  void ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas);
+  void NoteDraftFault(const StepRecord& step, const char* what);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
   Verdict Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row);
   Verdict Draw(const Active& active, std::span<const float> logits, std::span<const TokenId> tokens,
@@ -110,6 +117,8 @@ class Engine {
   double draft_s_ = 0;  // of the draft before the step to come
   int64_t n_verifications_ = 0, n_drafted_ = 0;
   std::vector<int64_t> accepted_at_;
+  int64_t n_draft_faults_ = 0;
+  std::string draft_fault_;
   PlantedDrafts* planted_ = nullptr;
 };
 

@@ -5,16 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "backend/cpu/select.h"
-#include "base/cpu_features.h"
 #include "base/error.h"
 
 namespace deepinfer {
@@ -404,62 +400,6 @@ TEST_P(InvarianceTest, TokensAndLogprobsDoNotDependOnBatchChunksOrThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::Values(kDemo, kTiny),
                          [](const auto& model) { return model.index == 0 ? "demo" : "tiny"; });
-
-// ---- bad weights ----
-
-// A copy of the demo model in which the embedding of one token is NaN.
-std::string ModelWithNanEmbedding(TokenId token) {
-  namespace fs = std::filesystem;
-  const std::string dir = testing::TempDir() + "/deepinfer_nan_model";
-  fs::remove_all(dir);
-  fs::copy(kDemo, dir);
-  std::ifstream index_file(dir + "/model.safetensors.index.json");
-  const std::string shard =
-      dir + "/" + json::parse(index_file)["weight_map"]["embed.weight"].get<std::string>();
-  fs::permissions(shard, fs::perms::owner_write, fs::perm_options::add);
-  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
-  uint64_t header_bytes;
-  file.read(reinterpret_cast<char*>(&header_bytes), 8);
-  std::string header(header_bytes, ' ');
-  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
-  const json tensor = json::parse(header)["embed.weight"];
-  const uint64_t cols = tensor["shape"][1], begin = tensor["data_offsets"][0];
-  const std::vector<uint16_t> nan(cols, 0x7fc0);
-  file.seekp(static_cast<std::streamoff>(8 + header_bytes + begin +
-                                         static_cast<uint64_t>(token) * cols * 2));
-  file.write(reinterpret_cast<const char*>(nan.data()), static_cast<std::streamsize>(cols * 2));
-  return dir;
-}
-
-TEST(BadWeightsTest, NanLogitsFailTheirRequestAlone) {
-  constexpr TokenId kBad = 300;
-  EngineOptions options = DemoOptions();
-  options.model = ModelWithNanEmbedding(kBad);
-  // As the last token, and earlier: a NaN must survive the quantised caches too.
-  for (const std::vector<TokenId>& prompt :
-       {std::vector<TokenId>{0, 1166, 2996, kBad}, {0, kBad, 1166, 2996}}) {
-    for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
-      SCOPED_TRACE(isa);
-      options.isa = isa;
-      Executor executor(Loaded(options));
-      Engine engine(&executor);
-      const Request good = Greedy({0, 1166, 261, 2996}, 3);
-      const SequenceResult expected = RunOne(&engine, good);
-      EXPECT_EQ(expected.token_ids.size(), 3u);
-
-      const RequestId id = engine.Submit(good);
-      const RequestId bad = engine.Submit(Greedy(prompt, 3));
-      Results results = RunAll(&engine);
-      EXPECT_EQ(results[bad].finish, FinishReason::kError);
-      EXPECT_THAT(results[bad].error, testing::HasSubstr("logit of token 0: expected a number"));
-      EXPECT_TRUE(results[bad].token_ids.empty());
-      ExpectEqual(results[id], expected, "beside a request that fails");
-      EXPECT_EQ(executor.kv().free_blocks() + executor.kv().n_idle_cached(),
-                executor.kv().n_blocks());
-    }
-  }
-  std::filesystem::remove_all(options.model);
-}
 
 }  // namespace
 }  // namespace deepinfer

@@ -1,11 +1,10 @@
 // Drafts change nothing: answers with drafts are those without, for every depth and every sampling
-// option, and after a rejection the state is that of a fresh computation of the accepted tokens.
+// option.
 //
 // The seed of the random requests is gtest's: --gtest_shuffle --gtest_repeat=N gives N different
 // rounds.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -14,80 +13,6 @@
 
 namespace deepinfer {
 namespace {
-
-// ---- the state after a rejection ----
-
-// Everything that a sequence's caches can influence: the logits of its next tokens and what is
-// drafted behind them.
-std::vector<uint32_t> Continue(Executor& e, SeqSlot slot, const Tokens& tokens, int64_t n) {
-  std::vector<uint32_t> bits;
-  const auto keep = [&](std::span<const float> values) {
-    for (float v : values) bits.push_back(std::bit_cast<uint32_t>(v));
-  };
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t length = e.kv().length(slot);
-    const DraftSeq draft{slot, tokens[static_cast<size_t>(length)], 0, 0, 0, Stream::kDraft};
-    keep(e.Draft({&draft, 1}).logits);
-    const SeqRows rows{slot, std::span(tokens).first(static_cast<size_t>(length) + 1), length, 1};
-    keep(e.Step({&rows, 1}));
-    e.kv().SetLength(slot, length + 1);
-  }
-  return bits;
-}
-
-class Rollback : public testing::TestWithParam<const char*> {};
-
-// At every length (window wrap, open and closed groups, page borders) a verification of six rows,
-// the last of which are wrong, is taken back to each number of accepted drafts.
-TEST_P(Rollback, LeavesTheStateOfAFreshComputation) {
-  Executor executor = Load(DraftOptions(TestCheckpoint(GetParam())));
-  const int64_t block = executor.draft_tokens();
-  ASSERT_GT(block, 0);
-  const auto vocab = static_cast<uint32_t>(executor.config().vocab_size);
-  std::mt19937 random(21);
-  Tokens text(150);
-  for (TokenId& t : text) t = static_cast<TokenId>(random() % vocab);
-  const auto open = [&](int64_t computed) {
-    const SeqSlot slot = executor.kv().Open();
-    EXPECT_TRUE(executor.kv().Reserve(slot, std::ssize(text)));
-    for (int64_t first = 0; first < computed; first += 48) {
-      const int64_t end = std::min(first + 48, computed);
-      const SeqRows rows{slot, std::span(text).first(static_cast<size_t>(end)), first, 1};
-      executor.Step({&rows, 1});
-      executor.kv().SetLength(slot, end);
-    }
-    return slot;
-  };
-#ifdef DI_SANITIZED
-  const auto next = [](int64_t length) { return length + 11; };  // ten times slower
-#else
-  const auto next = [](int64_t length) { return length + (length > 70 && length < 120 ? 7 : 1); };
-#endif
-  for (int64_t length = 1; length < 140; length = next(length)) {
-    const int64_t accepted = length % (block + 1);
-    const SeqSlot slot = open(length);
-    Tokens rows_text(text.begin(), text.begin() + length + 1 + accepted);
-    for (int64_t i = accepted; i < block; ++i)
-      rows_text.push_back(static_cast<TokenId>(random() % vocab));
-    const DraftSeq draft{slot, text[static_cast<size_t>(length)], 0, 0, 0, Stream::kDraft};
-    executor.Draft({&draft, 1});
-    const SeqRows rows{slot, rows_text, length, block + 1};
-    executor.Step({&rows, 1});
-    executor.kv().SetLength(slot, length + 1 + block);
-    executor.kv().SetLength(slot, length + 1 + accepted);
-    const SeqSlot fresh = open(length + 1 + accepted);
-    executor.PoisonTemporaries();
-    EXPECT_EQ(Continue(executor, slot, text, 3), Continue(executor, fresh, text, 3))
-        << "length " << length << ", accepted " << accepted;
-    executor.kv().Close(slot);
-    executor.kv().Close(fresh);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Rollback, testing::Values("tiny", "tiny-odd"),
-                         [](const auto& c) { return c.index == 0 ? "tiny" : "tiny_odd"; });
-
-// ---- answers ----
 
 Request RandomRequest(std::mt19937& random, int64_t vocab_size) {
   const auto one_in = [&](uint32_t n) { return random() % n == 0; };

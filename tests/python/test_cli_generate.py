@@ -195,7 +195,7 @@ def test_answers_are_the_same_with_drafts():
 
 def test_drafts_are_reported():
     result = generate(*GENESIS, *GREEDY, "--max-tokens", 100, "--ignore-eos", *DRAFTING)["speculative"]
-    assert set(result) == {"steps", "verifications", "drafted", "accepted", "accepted_at", "tokens_per_verification"}
+    assert set(result) == {"steps", "verifications", "drafted", "accepted", "accepted_at", "tokens_per_verification", "faults"}
     assert result["verifications"] <= result["steps"] < 80
     assert len(result["accepted_at"]) == 5 and result["accepted_at"] == sorted(result["accepted_at"], reverse=True)
     assert result["accepted"] == sum(result["accepted_at"]) > 20

@@ -270,9 +270,10 @@ TEST(OutputParserTest, LongTextIsLinear) {
     while (text.size() < 1'000'000) text += unit;
     for (const std::string& prefix :
          {std::string(), "<｜DSML｜ invoke name=\"f\">" + open + " name=\"s\" string=\"true\">"}) {
-      ParseOutput(WithTools(true), prefix + text);
+      const std::string whole = prefix + text;
+      ParseOutput(WithTools(true), whole);
       OutputParser parser(WithTools(true));
-      for (const std::string_view c : Characters(prefix + text)) parser.Feed(c);
+      for (const std::string_view c : Characters(whole)) parser.Feed(c);
       parser.Finish();
     }
   }

@@ -48,11 +48,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.drop_calls = (data[0] & 12) == 12;
   const ParsedOutput whole = ParseOutput(options, text);
   DI_CHECK(ParsePieces(options, Cut(text, data[0])) == whole);
-  DI_CHECK(whole.content.find("<think>") == std::string::npos);
-  DI_CHECK(whole.content.find("</think>") == std::string::npos);
+  // A tag that is dropped inside another's spelling joins what stands around it; that stays text.
+  const bool joins = text.find("think>") != std::string::npos;
+  if (!joins && (data[0] & 2) != 0) {
+    DI_CHECK(whole.content.find("<｜DSML｜ calls>") == std::string::npos);
+    DI_CHECK(whole.content.find("<｜DSML｜ invoke name=\"") == std::string::npos);
+  }
   if ((data[0] & 2) == 0) return 0;
-  DI_CHECK(whole.content.find("<｜DSML｜ calls>") == std::string::npos);
-  DI_CHECK(whole.content.find("<｜DSML｜ invoke name=\"") == std::string::npos);
   DI_CHECK(SentAgrees(whole));
   for (const ParsedOutput::Call& call : whole.calls) {
     DI_CHECK(!call.name.empty());

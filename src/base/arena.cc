@@ -50,8 +50,6 @@ void* MapAligned(size_t bytes, size_t align) {
   return begin + front;
 }
 
-constexpr int64_t kPageBytes = 4096;
-
 }  // namespace
 
 Arena::Arena(const char* what, int64_t bytes)

@@ -37,6 +37,7 @@ class ArenaPlan {
   std::vector<Entry> entries_;
 };
 
+inline constexpr int64_t kPageBytes = 4096;
 // A large page; memory of this size and more begins at a multiple of it.
 inline constexpr int64_t kHugePageBytes = 2 << 20;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "chat/protocol.h"
+#include "chat/request.h"
 
 namespace deepinfer {
 namespace {
@@ -199,14 +200,9 @@ void OutputParser::EndCall(OutputDelta* delta) {
 }
 
 const JsonValue* OutputParser::PropertiesOf(std::string_view tool) const {
-  for (const JsonValue& declared : options_.tools.items) {
-    const JsonValue* function = declared.Find("function");
-    const JsonValue* name = function == nullptr ? nullptr : function->Find("name");
-    if (name == nullptr || name->text != tool) continue;
-    const JsonValue* parameters = function->Find("parameters");
-    return parameters == nullptr ? nullptr : parameters->Find("properties");
-  }
-  return nullptr;
+  const JsonValue* function = FindFunction(options_.tools, tool);
+  const JsonValue* parameters = function == nullptr ? nullptr : function->Find("parameters");
+  return parameters == nullptr ? nullptr : parameters->Find("properties");
 }
 
 void ParsedOutput::Append(const OutputDelta& delta) {

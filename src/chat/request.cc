@@ -42,6 +42,15 @@ void ApplyKwarg(const std::string& key, const JsonValue& value, const std::strin
 
 }  // namespace
 
+const JsonValue* FindFunction(const JsonValue& tools, std::string_view name) {
+  for (const JsonValue& tool : tools.items) {
+    const JsonValue* function = tool.Find("function");
+    const JsonValue* found = function == nullptr ? nullptr : function->Find("name");
+    if (found != nullptr && found->text == name) return function;
+  }
+  return nullptr;
+}
+
 void ApplyEffort(const JsonValue& value, const EffortTable& efforts, ChatRequest* request) {
   const std::optional<int64_t> number = value.AsInteger();
   const std::string name = value.is_string() ? value.text : "";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "chat/json_value.h"
 
@@ -39,6 +40,9 @@ ChatRequest ParseChatRequest(const JsonValue& json, const EffortTable& efforts =
 // The same for kwargs alone; `name` stands for them in errors.
 void ApplyKwargs(const JsonValue& kwargs, const EffortTable& efforts, const std::string& name,
                  ChatRequest* request);
+
+// The function object of the declared tool with this name; null when there is none.
+const JsonValue* FindFunction(const JsonValue& tools, std::string_view name);
 
 // The value of reasoning_effort: low, high, xhigh, max or an integer 1..100 set `effort`, none
 // turns thinking off. Throws Error(kInvalid) for anything else.

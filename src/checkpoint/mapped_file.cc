@@ -10,14 +10,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/arena.h"
 #include "base/error.h"
 
 namespace deepinfer {
 
 // Takes whole pages, those at both ends included.
 void Advise(const uint8_t* data, int64_t bytes, Reading reading) {
-  constexpr uintptr_t kPageBytes = 4096;
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPageBytes * kPageBytes;
+  constexpr uintptr_t kPage = kPageBytes;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
   const uintptr_t end = reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(bytes);
   if (bytes == 0) return;
   madvise(reinterpret_cast<void*>(begin), end - begin,

@@ -75,14 +75,6 @@ std::vector<Prompt> ReadPrompts(const CLI::App& command, const GenerateFlags& fl
   return prompts;
 }
 
-std::vector<TokenId> EncodePrompt(const Prompt& prompt, const Executor& executor) {
-  if (!prompt.ids.empty()) return prompt.ids;
-  std::vector<TokenId> ids = executor.tokenizer().Encode(prompt.text);
-  const TokenId bos = executor.config().bos_token_id;
-  if (ids.empty() || ids[0] != bos) ids.insert(ids.begin(), bos);
-  return ids;
-}
-
 struct Sequence {
   RequestId id;
   std::vector<TokenId> prompt;
@@ -240,7 +232,7 @@ void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
   std::vector<Sequence> sequences;
   int64_t prompt_tokens = 0;
   for (const Prompt& prompt : prompts) {
-    request.prompt = EncodePrompt(prompt, *executor);
+    request.prompt = prompt.ids.empty() ? EncodePrompt(*executor, prompt.text) : prompt.ids;
     prompt_tokens += std::ssize(request.prompt);
     sequences.push_back({engine.Submit(request), request.prompt, {}});
   }

@@ -359,6 +359,13 @@ int64_t Executor::BytesPerToken(int64_t context) const {
   return static_cast<int64_t>(impl_->step_bytes(1, std::max<int64_t>(context - 1, 0)));
 }
 
+std::vector<TokenId> EncodePrompt(const Executor& executor, std::string_view text) {
+  std::vector<TokenId> ids = executor.tokenizer().Encode(text);
+  const TokenId bos = executor.config().bos_token_id;
+  if (ids.empty() || ids[0] != bos) ids.insert(ids.begin(), bos);
+  return ids;
+}
+
 ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {
   const Numerics numerics = Numerics::Named(options.numerics);
   ModelWeights weights{};  // plans only take addresses of weights

@@ -93,7 +93,6 @@ PrefixCache::NodeId PrefixCache::Add(NodeId parent, std::span<const TokenId> pag
   nodes_[static_cast<size_t>(id)] = {parent, {page.begin(), page.end()}, block};
   if (parent != kRoot) ++nodes_[static_cast<size_t>(parent)].n_children;
   kv_.SetCached(block, true);
-  ++n_pages_;
   return id;
 }
 
@@ -114,7 +113,6 @@ void PrefixCache::DropSnapshot(NodeId id) {
     const auto entry = children_.find(KeyOf(node.parent, node.page));
     if (entry != children_.end() && entry->second == id) children_.erase(entry);
     kv_.SetCached(node.block, false);
-    --n_pages_;
     unused_.push_back(id);
     id = node.parent;
     if (id != kRoot) --nodes_[static_cast<size_t>(id)].n_children;

@@ -57,7 +57,7 @@ class PrefixCache {
   bool Evict();
 
   int64_t n_snapshots() const { return std::ssize(by_use_); }
-  int64_t n_pages() const { return n_pages_; }
+  int64_t n_pages() const { return std::ssize(nodes_) - std::ssize(unused_); }
 
  private:
   struct Node {
@@ -91,7 +91,6 @@ class PrefixCache {
   std::unordered_map<Key, NodeId, KeyHash> children_;
   std::set<std::pair<uint64_t, NodeId>> by_use_;  // nodes with a snapshot, longest unused first
   uint64_t now_ = 0;
-  int64_t n_pages_ = 0;
 };
 
 }  // namespace deepinfer

@@ -114,7 +114,9 @@ void AddRopeTables(StepContext& s) {
 
 // A thread's scratch fills pages of its own, huge ones where it is large: the thread touches them
 // first, so they lie in its processor's memory.
-int64_t ScratchAlign(int64_t bytes) { return bytes >= kHugePageBytes ? kHugePageBytes : 4096; }
+int64_t ScratchAlign(int64_t bytes) {
+  return bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+}
 
 // Most floats a thread needs at once; see the scratch contracts in ops/.
 int64_t ScratchFloats(const ModelConfig& c) {

@@ -1,17 +1,15 @@
 #include "server/api_reply.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <random>
 
 namespace deepinfer {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Token bytes may be half a character: those become U+FFFD.
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 ordered_json OrNull(const std::string& text) {
   return text.empty() ? ordered_json(nullptr) : ordered_json(text);
@@ -103,6 +101,18 @@ ordered_json ChatMessage(const ChatPart& part, bool chunk) {
 }
 
 }  // namespace
+
+std::string Dump(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string RandomHex(int digits) {
+  thread_local std::mt19937_64 random(std::random_device{}());
+  std::string text;
+  while (std::ssize(text) < digits) text += fmt::format("{:08x}", static_cast<uint32_t>(random()));
+  text.resize(static_cast<size_t>(digits));
+  return text;
+}
 
 int64_t CountCharacters(std::string_view text) {
   return std::ranges::count_if(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,12 @@ struct ChatPart {
 // chunk: "chat.completion.chunk" with deltas, else "chat.completion" with messages.
 std::string ChatReply(const ReplyHead& head, const std::vector<ChatPart>& choices,
                       const Usage* usage, bool chunk, const Tokenizer& tokenizer);
+
+// JSON text. Token bytes may be half a character: those become U+FFFD.
+std::string Dump(const nlohmann::ordered_json& json);
+
+// Random hexadecimal digits, for ids.
+std::string RandomHex(int digits);
 
 // {"error": {...}} of an HTTP status.
 std::string ErrorReply(int status, std::string_view message);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -174,13 +173,13 @@ void ReadThinking(JsonFields& fields, ChatRequest* chat) {
 void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   const JsonValue& tools = request->chat.tools;
   const bool declared = !tools.items.empty();
-  request->tool_choice = declared ? ToolChoice::kAuto : ToolChoice::kNone;
+  request->may_call = declared;
   request->parallel_tool_calls = fields.TakeBool("parallel_tool_calls").value_or(true);
   const JsonValue* choice = fields.Take("tool_choice");
   if (choice == nullptr) return;
   const std::string name = choice->is_string() ? choice->text : "";
   if (name == "none") {
-    request->tool_choice = ToolChoice::kNone;
+    request->may_call = false;
     return;
   }
   if (!declared) fields.Refuse("tool_choice", "tools beside it", *choice);
@@ -190,15 +189,9 @@ void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   const JsonValue* tool = function == nullptr ? nullptr : function->Find("name");
   if (name != "required" && (tool == nullptr || !tool->is_string()))
     fields.Refuse("tool_choice", "none, auto, required or the name of a function", *choice);
-  request->tool_choice = ToolChoice::kForced;
   request->form = {AnswerForm::Kind::kCalls, DumpJson(tools), tool == nullptr ? "" : tool->text,
                    request->parallel_tool_calls};
-  const auto is_it = [&](const JsonValue& declared_tool) {
-    const JsonValue* f = declared_tool.Find("function");
-    const JsonValue* n = f == nullptr ? nullptr : f->Find("name");
-    return n != nullptr && n->text == tool->text;
-  };
-  if (tool != nullptr && std::ranges::none_of(tools.items, is_it))
+  if (tool != nullptr && FindFunction(tools, tool->text) == nullptr)
     fields.Refuse("tool_choice", "the name of a declared tool", *choice);
 }
 
@@ -226,7 +219,7 @@ void ReadResponseFormat(JsonFields& fields, ChatCompletionRequest* request) {
     inner.Refuse("type", "text, json_object or json_schema", *format);
   }
   inner.RefuseRest();
-  if (type != "text" && request->tool_choice != ToolChoice::kNone) {
+  if (type != "text" && request->may_call) {
     throw Error(Code::kUnsupported,
                 "response_format: not supported beside tools, unless tool_choice is none");
   }

@@ -36,8 +36,6 @@ struct CompletionRequest {
   bool echo = false;  // the answer's text begins with the prompt
 };
 
-enum class ToolChoice { kNone, kAuto, kForced };
-
 // A grammar that the answer must keep to, as the request asks for it.
 struct AnswerForm {
   enum class Kind { kFree, kObject, kSchema, kCalls };
@@ -51,7 +49,7 @@ struct AnswerForm {
 struct ChatCompletionRequest {
   ApiRequest api;
   ChatRequest chat;
-  ToolChoice tool_choice = ToolChoice::kNone;  // kAuto when tools are declared
+  bool may_call = false;  // tools are declared, and tool_choice is not none
   bool parallel_tool_calls = true;
   AnswerForm form;  // what the grammar of the answer is made from
 };

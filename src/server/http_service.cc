@@ -7,7 +7,6 @@
 #include <boost/asio/post.hpp>
 #include <ctime>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/error.h"
 #include "chat/render.h"
@@ -31,19 +30,12 @@ bool SameSecret(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
-std::string RandomId() {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("{:016x}{:016x}", random(), random());
-}
+constexpr int kIdDigits = 32;
 
 // Ids of clients go into headers and logs.
 bool IsGoodId(const std::string& id) {
   return !id.empty() && id.size() <= 128 &&
          std::ranges::all_of(id, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-}
-
-std::string Dump(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 void WriteLog(const RequestLog& log, bool as_json) {
@@ -138,7 +130,7 @@ Answers::~Answers() {
 }
 
 asio::awaitable<void> Service::Handle(HttpConnection& c, HttpRequest request) {
-  RequestLog log{.id = IsGoodId(request.request_id) ? request.request_id : RandomId(),
+  RequestLog log{.id = IsGoodId(request.request_id) ? request.request_id : RandomHex(kIdDigits),
                  .method = request.method,
                  .path = request.path};
   std::optional<HttpError> failure;
@@ -166,6 +158,15 @@ asio::awaitable<void> Service::Json(HttpConnection& c, int status, std::string b
   if (status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
   if (status == 503) headers.emplace_back("Retry-After", "5");
   co_await c.Reply(status, "application/json", std::move(body), std::move(headers));
+}
+
+void Service::CheckLoaded() const {
+  if (loop_ == nullptr) throw HttpError{503, "the model is still loading"};
+}
+
+void Service::CheckServing() const {
+  CheckLoaded();
+  if (stopping_) throw HttpError{503, "the server is stopping"};
 }
 
 void Service::CheckKey(const HttpRequest& request) const {
@@ -221,8 +222,7 @@ asio::awaitable<void> Service::Route(HttpConnection& c, const HttpRequest& r, Re
   }
   if (!found->open) {
     CheckKey(r);
-    if (loop_ == nullptr) throw HttpError{503, "the model is still loading"};
-    if (stopping_) throw HttpError{503, "the server is stopping"};
+    CheckServing();
   }
   co_await (this->*found->handler)(c, r, log);
 }
@@ -238,8 +238,7 @@ asio::awaitable<void> Service::ChatPage(HttpConnection& c, const HttpRequest&, R
 }
 
 asio::awaitable<void> Service::Health(HttpConnection& c, const HttpRequest&, RequestLog* log) {
-  if (loop_ == nullptr) throw HttpError{503, "the model is still loading"};
-  if (stopping_) throw HttpError{503, "the server is stopping"};
+  CheckServing();
   co_await Json(c, 200, "{\"status\":\"ok\"}", log);
 }
 
@@ -248,7 +247,7 @@ asio::awaitable<void> Service::Version(HttpConnection& c, const HttpRequest&, Re
 }
 
 asio::awaitable<void> Service::MetricsText(HttpConnection& c, const HttpRequest&, RequestLog* log) {
-  if (loop_ == nullptr) throw HttpError{503, "the model is still loading"};
+  CheckLoaded();
   log->status = 200;
   std::string text = metrics_.Text(loop_->stats());
   co_await c.Reply(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
@@ -273,10 +272,7 @@ asio::awaitable<void> Service::Models(HttpConnection& c, const HttpRequest&, Req
 }
 
 std::vector<TokenId> Service::EncodeText(const std::string& text, bool add_special_tokens) const {
-  std::vector<TokenId> ids = tokenizer().Encode(text);
-  const TokenId bos = executor_->config().bos_token_id;
-  if (add_special_tokens && (ids.empty() || ids[0] != bos)) ids.insert(ids.begin(), bos);
-  return ids;
+  return add_special_tokens ? EncodePrompt(*executor_, text) : tokenizer().Encode(text);
 }
 
 // Of a text, or of the prompt that messages give.
@@ -323,7 +319,7 @@ asio::awaitable<void> Service::Detokenize(HttpConnection& c, const HttpRequest& 
 }
 
 ReplyHead Service::NewHead(const char* prefix, const std::string& model) const {
-  return {.id = prefix + RandomId(),
+  return {.id = prefix + RandomHex(kIdDigits),
           .model = model.empty() ? options_.served_model_names[0] : model,
           .created = static_cast<int64_t>(std::time(nullptr))};
 }

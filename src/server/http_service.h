@@ -78,6 +78,8 @@ class Service {
   };
   static const Endpoint* FindEndpoint(const std::string& path);
   Awaitable Route(HttpConnection& c, const HttpRequest& r, RequestLog* log);
+  void CheckLoaded() const;
+  void CheckServing() const;
   void CheckKey(const HttpRequest& request) const;
   void CheckModel(const std::string& model) const;
   void Deliver(std::vector<EngineLoop::News> news);

@@ -1,9 +1,6 @@
 #include "server/reply_writers.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
-#include <random>
 
 #include "chat/protocol.h"
 
@@ -11,11 +8,6 @@ namespace deepinfer {
 namespace {
 
 constexpr TokenId kNone = -1;
-
-std::string NewCallId() {
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return fmt::format("call_{:016x}{:08x}", random(), static_cast<uint32_t>(random()));
-}
 
 template <class T>
 void Append(const std::vector<T>& more, std::vector<T>* list) {
@@ -87,7 +79,7 @@ ChatWriter::ChatWriter(ReplyHead head, const Tokenizer& tokenizer,
     OutputParserOptions options;
     options.thinking = request.chat.thinking;
     options.tools = request.chat.tools;
-    options.drop_calls = request.tool_choice == ToolChoice::kNone;
+    options.drop_calls = !request.may_call;
     options.tags_are_tokens = true;
     choices_.push_back({std::make_unique<OutputParser>(std::move(options)), request.chat.thinking});
     choices_.back().whole.index = i;
@@ -146,7 +138,7 @@ ChatPart ChatWriter::Take(Choice* choice, const OutputDelta& news) const {
     if (call.index > 0 && !parallel_calls_) continue;
     ToolCallPart piece{call.index, "", call.name, call.arguments};
     if (!call.name.empty()) {
-      piece.id = NewCallId();
+      piece.id = "call_" + RandomHex(24);
       whole.tool_calls.push_back({call.index, piece.id, call.name, ""});
     }
     if (call.whole) whole.tool_calls.back().arguments = *call.whole;

@@ -1,6 +1,9 @@
 #include "grammar/code_points.h"
 
 #include <algorithm>
+#include <string>
+
+#include "tokenizer/unicode.h"
 
 namespace deepinfer {
 namespace {
@@ -8,18 +11,10 @@ namespace {
 constexpr uint32_t kLast = 0x10FFFF;
 constexpr uint32_t kSurrogates = 0xD800, kAfterSurrogates = 0xE000;
 
-int Utf8Size(uint32_t c) { return c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4; }
-
-std::array<uint8_t, 4> Utf8(uint32_t c) {
-  const int size = Utf8Size(c);
-  std::array<uint8_t, 4> bytes = {static_cast<uint8_t>(c)};
-  if (size == 1) return bytes;
-  constexpr uint8_t kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-  for (int i = size - 1; i >= 0; --i, c >>= 6) {
-    bytes[static_cast<size_t>(i)] =
-        static_cast<uint8_t>(i > 0 ? 0x80 | (c & 0x3F) : kLead[size] | c);
-  }
-  return bytes;
+std::string Utf8(uint32_t c) {
+  std::string text;
+  AppendUtf8(c, &text);
+  return text;
 }
 
 // Cuts a range where the spelling gets longer, then until all tails of a common beginning are in.
@@ -31,7 +26,8 @@ void Split(uint32_t low, uint32_t high, std::vector<ByteSequence>* out) {
       return;
     }
   }
-  const int size = Utf8Size(low);
+  const std::string first = Utf8(low), last = Utf8(high);
+  const int size = static_cast<int>(first.size());
   for (int i = 1; i < size; ++i) {
     const uint32_t tail = (1u << (6 * i)) - 1;
     if ((low & ~tail) == (high & ~tail)) continue;
@@ -46,10 +42,10 @@ void Split(uint32_t low, uint32_t high, std::vector<ByteSequence>* out) {
       return;
     }
   }
-  const std::array<uint8_t, 4> first = Utf8(low), last = Utf8(high);
   ByteSequence& sequence = out->emplace_back();
   sequence.size = size;
-  for (size_t i = 0; i < 4; ++i) sequence.bytes[i] = {first[i], last[i]};
+  for (size_t i = 0; i < first.size(); ++i)
+    sequence.bytes[i] = {static_cast<uint8_t>(first[i]), static_cast<uint8_t>(last[i])};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -24,6 +25,17 @@ using boost::system::error_code;
 std::string Header(const http::request<http::string_body>& request, http::field field) {
   const auto value = request[field];
   return {value.data(), value.size()};
+}
+
+constexpr int kIdDigits = 32;
+
+// What the client calls its request, if that can go into headers and logs; else a random id.
+std::string IdOf(const http::request<http::string_body>& request) {
+  const auto given = request["X-Request-Id"];
+  const bool good =
+      !given.empty() && given.size() <= 128 &&
+      std::ranges::all_of(given, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
+  return good ? std::string(given.data(), given.size()) : RandomHex(kIdDigits);
 }
 
 int StatusOf(const error_code& error) {
@@ -51,12 +63,13 @@ asio::awaitable<void> HttpConnection::Run(Handler handler) {
   const std::shared_ptr<HttpConnection> keep = shared_from_this();
   while (keep_alive_ && !broken_) {
     HttpRequest request;
-    began_ = false;
+    began_ = streaming_ = false;
     const ReadEnd end = co_await Read(&request);
     if (end == ReadEnd::kRefused) co_await Drain();
     if (end != ReadEnd::kRequest) break;
     co_await handler(*this, std::move(request));
     UnwatchPeer();
+    if (!began_ || streaming_) break;  // nothing else could be told from the rest of that reply
   }
   error_code ignored;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -95,6 +108,7 @@ asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) 
   if (error == http::error::end_of_stream || (error && !is_protocol) ||
       error == http::error::partial_message)
     co_return ReadEnd::kClosed;
+  request_id_ = IdOf(parser.get());
   if (error) {
     keep_alive_ = false;
     const int status = StatusOf(error);
@@ -110,8 +124,7 @@ asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) 
   out->path = std::string(request.target());
   out->path.resize(std::min(out->path.find('?'), out->path.size()));
   out->authorization = Header(request, http::field::authorization);
-  const auto id = request["X-Request-Id"];
-  out->request_id.assign(id.data(), id.size());
+  out->request_id = request_id_;
   out->body = std::move(request.body());
   co_return ReadEnd::kRequest;
 }
@@ -132,6 +145,7 @@ asio::awaitable<void> HttpConnection::Reply(int status, std::string_view content
   began_ = true;
   http::response<http::empty_body> head(static_cast<http::status>(status), version_);
   head.set(http::field::content_type, std::string(content_type));
+  head.set("X-Request-Id", request_id_);
   for (const auto& [name, value] : headers) head.set(name, value);
   head.content_length(body.size());
   head.keep_alive(keep_alive_);
@@ -141,11 +155,12 @@ asio::awaitable<void> HttpConnection::Reply(int status, std::string_view content
 }
 
 asio::awaitable<bool> HttpConnection::BeginStream(HttpHeaders headers) {
-  began_ = true;
+  began_ = streaming_ = true;
   if (version_ == 10) keep_alive_ = false;  // ends with the connection
   http::response<http::empty_body> head(http::status::ok, version_);
   head.set(http::field::content_type, "text/event-stream; charset=utf-8");
   head.set(http::field::cache_control, "no-cache");
+  head.set("X-Request-Id", request_id_);
   for (const auto& [name, value] : headers) head.set(name, value);
   if (version_ != 10) head.chunked(true);
   head.keep_alive(keep_alive_);
@@ -159,6 +174,7 @@ asio::awaitable<bool> HttpConnection::Send(std::string events) {
 
 asio::awaitable<void> HttpConnection::EndStream() {
   if (version_ != 10) co_await Write("0\r\n\r\n");
+  streaming_ = false;
 }
 
 void HttpConnection::WatchPeer(std::function<void()> gone) {

@@ -27,7 +27,9 @@ struct HttpLimits {
 
 struct HttpRequest {
   std::string method, path;  // without the query
-  std::string authorization, request_id;
+  std::string authorization;
+  std::string
+      request_id;  // X-Request-Id, or a random one where there is none that may be sent back
   std::string body;
 };
 
@@ -35,7 +37,8 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // Answers one request by Reply, or by BeginStream, Send and EndStream.
+  // Answers one request by Reply, or by BeginStream, Send and EndStream. Without, the connection
+  // ends.
   using Handler = std::function<boost::asio::awaitable<void>(HttpConnection&, HttpRequest)>;
 
   HttpConnection(boost::asio::ip::tcp::socket socket, const HttpLimits& limits)
@@ -44,7 +47,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Serves requests until the peer goes, is too slow, or asks to end. Owned by a shared_ptr.
   boost::asio::awaitable<void> Run(Handler handler);
 
-  // A whole reply. Does nothing when the peer is gone.
+  // A whole reply. Does nothing when the peer is gone. Every reply and stream has the X-Request-Id.
   boost::asio::awaitable<void> Reply(int status, std::string_view content_type, std::string body,
                                      HttpHeaders headers = {});
 
@@ -73,8 +76,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::tcp_stream stream_;
   HttpLimits limits_;
   boost::beast::flat_buffer buffer_;
-  unsigned version_ = 11;  // of the current request: 10 or 11
-  bool keep_alive_ = true, began_ = false, reading_ = false, head_only_ = false, broken_ = false;
+  // Of the current request: 10 or 11, and its id.
+  unsigned version_ = 11;
+  std::string request_id_;
+  bool keep_alive_ = true, began_ = false, streaming_ = false, reading_ = false, head_only_ = false,
+       broken_ = false;
   std::function<void()> gone_;
 };
 

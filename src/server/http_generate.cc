@@ -60,7 +60,6 @@ template <class Writer>
 asio::awaitable<void> SendStream(HttpConnection& c, const ApiRequest& api, Inbox* inbox,
                                  Progress* progress, Writer* writer, RequestLog* log) {
   HttpHeaders headers;
-  headers.emplace_back("X-Request-Id", log->id);
   headers.emplace_back("X-Accel-Buffering", "no");
   bool open = co_await c.BeginStream(std::move(headers));
   if (open) log->status = 200;

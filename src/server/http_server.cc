@@ -14,10 +14,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <cstdlib>
-#include <set>
 #include <thread>
 
 #include "base/error.h"
+#include "server/http_connections.h"
 #include "server/http_service.h"
 
 namespace deepinfer {
@@ -114,18 +114,8 @@ class Server {
         continue;
       }
       socket.set_option(tcp::no_delay(true), error);
-      asio::co_spawn(io_, Connect(std::move(socket)), asio::detached);
+      connections_.Serve(std::move(socket));
     }
-  }
-
-  asio::awaitable<void> Connect(tcp::socket socket) {
-    const auto connection = std::make_shared<HttpConnection>(std::move(socket), HttpLimits());
-    connections_.insert(connection.get());
-    co_await connection->Run([this](HttpConnection& c, HttpRequest request) {
-      return service_.Handle(c, std::move(request));
-    });
-    connections_.erase(connection.get());
-    if (stopping_ && connections_.empty()) End();
   }
 
   void AwaitSignal() {
@@ -144,7 +134,7 @@ class Server {
     service_.Stop();
     error_code ignored;
     acceptor_.close(ignored);
-    for (HttpConnection* connection : connections_) connection->Finish();
+    connections_.Finish();
     if (connections_.empty()) return End();
     deadline_.expires_after(std::chrono::seconds(options_.shutdown_timeout_s));
     deadline_.async_wait([this](const error_code& error) {
@@ -155,7 +145,7 @@ class Server {
   // Running requests end now.
   void Abort() {
     service_.Abort();
-    for (HttpConnection* connection : connections_) connection->Abort();
+    connections_.Abort();
   }
 
   void End() {
@@ -172,7 +162,13 @@ class Server {
   tcp::acceptor acceptor_;
   asio::signal_set signals_{io_, SIGINT, SIGTERM};
   asio::steady_timer deadline_{io_};
-  std::set<HttpConnection*> connections_;
+  HttpConnections connections_{&io_,
+                               [this](HttpConnection& c, HttpRequest request) {
+                                 return service_.Handle(c, std::move(request));
+                               },
+                               [this] {
+                                 if (stopping_) End();
+                               }};
   bool loaded_ = false, stopping_ = false;
   std::exception_ptr failure_;
   std::thread loader_;

@@ -32,12 +32,6 @@ bool SameSecret(std::string_view a, std::string_view b) {
 
 constexpr int kIdDigits = 32;
 
-// Ids of clients go into headers and logs.
-bool IsGoodId(const std::string& id) {
-  return !id.empty() && id.size() <= 128 &&
-         std::ranges::all_of(id, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-}
-
 void WriteLog(const RequestLog& log, bool as_json) {
   const int64_t ms = static_cast<int64_t>(log.seconds() * 1e3);
   const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
@@ -130,9 +124,7 @@ Answers::~Answers() {
 }
 
 asio::awaitable<void> Service::Handle(HttpConnection& c, HttpRequest request) {
-  RequestLog log{.id = IsGoodId(request.request_id) ? request.request_id : RandomHex(kIdDigits),
-                 .method = request.method,
-                 .path = request.path};
+  RequestLog log{.id = request.request_id, .method = request.method, .path = request.path};
   std::optional<HttpError> failure;
   try {
     co_await Route(c, request, &log);
@@ -154,7 +146,6 @@ asio::awaitable<void> Service::Json(HttpConnection& c, int status, std::string b
                                     RequestLog* log) {
   log->status = status;
   HttpHeaders headers;
-  headers.emplace_back("X-Request-Id", log->id);
   if (status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
   if (status == 503) headers.emplace_back("Retry-After", "5");
   co_await c.Reply(status, "application/json", std::move(body), std::move(headers));

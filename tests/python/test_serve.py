@@ -497,6 +497,13 @@ def test_request_ids(server):
     server.wait_for(r"mine-1 POST /v1/completions 200 2 \+ 16 tokens length")
     _, headers, _ = server.request("GET", "/health", headers={"X-Request-Id": "a b"})
     assert headers["X-Request-Id"] != "a b"
+    for method, path, status in (("GET", "/", 200), ("GET", "/metrics", 200), ("GET", "/v1/completions", 405),
+                                 ("GET", "/nothing", 404), ("POST", "/v1/completions", 400)):
+        got, headers, _ = server.request(method, path, {}, {"X-Request-Id": "mine-2"})
+        assert got == status and headers["X-Request-Id"] == "mine-2", path
+    got, headers, _ = server.request("POST", "/tokenize", b"x" * (33 << 20), {"X-Request-Id": "mine-3"})
+    assert got == 413 and headers["X-Request-Id"] == "mine-3"
+    assert b"X-Request-Id: " in raw(server, b"hello\r\n\r\n")
 
 
 # ---- many at once, and those that leave ----

@@ -206,7 +206,8 @@ Checkpoint Checkpoint::Random(const ModelConfig& config, uint64_t seed, int thre
   auto impl = std::make_unique<Impl>();
   const std::vector<TensorSpec> specs = ShapeTable(config);
   for (const TensorSpec& spec : specs) impl->total_bytes += spec.bytes();
-  CheckMemory("synthetic weights (fewer layers, experts or words take less)", impl->total_bytes);
+  CheckMemory("synthetic weights (fewer layers, stages, experts or words take less)",
+              impl->total_bytes);
   impl->memory = Arena("synthetic weights", impl->total_bytes);
   auto* next = reinterpret_cast<uint8_t*>(impl->memory.base());
   std::vector<RandomTensor> fill;

@@ -68,14 +68,15 @@ TEST(RandomCheckpoint, ValuesArePlausible) {
 
 TEST(RandomCheckpoint, RefusesWhatMemoryCannotHold) {
   ModelConfig config = SmallConfig(1);
-  config.vocab_size = int64_t{1} << 36;  // 1.3 PiB of embedding and head
+  config.vocab_size = int64_t{1} << 36;  // 1.4 PiB of embedding, head and transitions
   try {
     Checkpoint::Random(config, 1, 1);
     FAIL() << "accepted";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(),
-                testing::HasSubstr(
-                    "synthetic weights (fewer layers, experts or words take less): needs 13"));
+    EXPECT_THAT(
+        e.what(),
+        testing::HasSubstr(
+            "synthetic weights (fewer layers, stages, experts or words take less): needs 14"));
     EXPECT_THAT(e.what(), testing::HasSubstr("MiB are available"));
   }
 }

@@ -22,12 +22,14 @@ std::shared_ptr<BenchFlags> AddBenchFlags(CLI::App* command) {
   command
       ->add_option("--synthetic", flags->synthetic,
                    "Random weights of released widths instead of --model: "
-                   "layers=4,experts=64,vocab=129280,engram=16384,seed=1, all optional")
+                   "layers=4,experts=64,vocab=129280,engram=16384,stages=1,seed=1, all optional")
       ->expected(0, 1);
   command
       ->add_option("--routing", flags->engine->routing,
                    "Who chooses experts: model, or uniform (a hash of token, position and layer)")
       ->capture_default_str();
+  command->add_option("--routing-overlap", flags->engine->routing_overlap,
+                      "Part of its experts that a token shares with the next (uniform routing)");
   command->add_option("--json", flags->json_file, "Write the results to this file too, as JSON");
   return flags;
 }

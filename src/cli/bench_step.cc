@@ -213,6 +213,7 @@ void RunBenchStep(const StepFlags& flags) {
   EngineOptions options = BenchEngine(*flags.bench);
   const std::vector<int64_t> contexts =
       LengthsThatFit(*flags.bench, options, "--context", flags.contexts, std::ranges::max(rows));
+  options.speculative = "off";
   options.max_num_seqs = 1;
   options.max_num_batched_tokens = *std::ranges::max_element(rows);
   options.max_model_len = *std::ranges::max_element(contexts) + options.max_num_batched_tokens;

@@ -78,6 +78,13 @@ void EngineOptions::Validate() const {
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});
   CheckOneOf("routing", routing, {"model", "uniform"});
+  if (routing_overlap != -1 && !(routing_overlap >= 0 && routing_overlap <= 1)) {
+    throw Error(Code::kInvalid, fmt::format("--routing-overlap: expected a number from 0 to 1, "
+                                            "found {}",
+                                            routing_overlap));
+  }
+  if (routing_overlap >= 0 && routing != "uniform")
+    throw Error(Code::kInvalid, "--routing-overlap: expected --routing uniform with it");
   CheckOneOf("reduce", reduce, {"exact"});
   CheckOneOf("speculative", speculative, {"off", "exact", "rejection"});
   CheckOneOf("draft-depth", draft_depth, {"auto", "fixed"});

@@ -38,6 +38,9 @@ struct EngineOptions {
   // Who chooses experts: model, or uniform (a hash of token, position and layer, for measurements
   // with random weights).
   std::string routing = "model";
+  // Part of its experts that a token shares with the next, 0 to 1, when routing is uniform. -1:
+  // left to the hash.
+  double routing_overlap = -1;
   // Order of sums over ranks. exact: the result does not depend on the number of ranks.
   std::string reduce = "exact";
   // Draft tokens: off, exact (an answer is the same with and without drafts) or rejection (its

@@ -17,9 +17,9 @@ namespace {
 using nlohmann::json;
 
 // Released layers by kind: 2 window-only, 18 of ratio 2 in 3 groups behind a source, 20 of ratio 1
-// in 5 groups; 2 have an Engram.
+// in 5 groups; 2 have an Engram. 3 draft stages have a third of a layer's experts.
 constexpr int64_t kLayers = 40, kWindow = 2, kRatio2 = 18, kSources2 = 3, kRatio1 = 20,
-                  kSources1 = 5, kEngram = 2;
+                  kSources1 = 5, kEngram = 2, kStages = 3;
 
 // round(part / whole * n)
 int64_t Share(int64_t n, int64_t part, int64_t whole) {
@@ -62,19 +62,21 @@ SyntheticModel SyntheticModel::Parse(std::string_view text) {
                            : name == "experts" ? &m.experts
                            : name == "vocab"   ? &m.vocab
                            : name == "engram"  ? &m.engram
+                           : name == "stages"  ? &m.stages
                                                : nullptr;
     const bool known = field != nullptr || name == "seed";
     if (known && (field != nullptr ? ReadNumber(value, field) : ReadNumber(value, &m.seed)))
       continue;
     throw Error(Code::kInvalid,
-                fmt::format("--synthetic: expected numbers for layers, experts, vocab, engram or "
-                            "seed, as in layers=4,experts=64, found \"{}\"",
+                fmt::format("--synthetic: expected numbers for layers, experts, vocab, engram, "
+                            "stages or seed, as in layers=4,experts=64, found \"{}\"",
                             item));
   }
   CheckRange("layers", m.layers, 1, kLayers);
   CheckRange("experts", m.experts, 6, 384);
   CheckRange("vocab", m.vocab, 256, 129280);
   CheckRange("engram", m.engram, 2, 16000000);
+  CheckRange("stages", m.stages, -1, kStages);
   return m;
 }
 
@@ -108,16 +110,35 @@ LayerCut CutLayers(int64_t n) {
   return cut;
 }
 
+namespace {
+
+void AddStages(const SyntheticModel& m, json* text) {
+  json& t = *text;
+  const int64_t released = t["n_routed_experts"];
+  const int64_t draft_released = t["dspark_n_routed_experts"],
+                topk = t["dspark_num_experts_per_tok"];
+  t["num_nextn_predict_layers"] =
+      m.stages >= 0 ? m.stages : std::max<int64_t>(1, Share(m.layers, kStages, kLayers));
+  t["dspark_n_routed_experts"] = std::max(topk, Share(m.experts, draft_released, released));
+  t["dspark_noise_token_id"] = std::min(t["dspark_noise_token_id"].get<int64_t>(), m.vocab - 1);
+  std::vector<int64_t> taps;
+  for (int64_t layer = std::max<int64_t>(0, m.layers - 3); layer < m.layers; ++layer)
+    taps.push_back(layer);
+  t["dspark_target_layer_ids"] = taps;
+}
+
+}  // namespace
+
 ModelConfig SyntheticConfig(const SyntheticModel& m) {
   json document = json::parse(kReleasedConfig);
   document.erase("vision_config");
   if (document["image_token_id"] >= m.vocab) document.erase("image_token_id");
   json& text = document["text_config"];
   const LayerCut cut = CutLayers(m.layers);
+  AddStages(m, &text);
   text["num_hidden_layers"] = m.layers;
   text["n_routed_experts"] = m.experts;
   text["vocab_size"] = m.vocab;
-  text["num_nextn_predict_layers"] = 0;
   text["compress_ratios"] = cut.ratios;
   text["kv_source_layer_ids"] = cut.kv_sources;
   text["index_source_layer_ids"] = cut.index_sources;
@@ -144,7 +165,8 @@ std::vector<int64_t> EngramPrimes(int64_t vocab_size, int64_t count) {
 }
 
 std::string LayerKind(const ModelConfig& c, int layer) {
-  const int ratio = c.compress_ratios[static_cast<size_t>(layer)];
+  if (c.is_draft_stage(layer)) return "draft stage";
+  const int ratio = c.ratio(layer);
   std::string kind = "window";
   if (ratio > 0) {
     kind = fmt::format("ratio {} {}", ratio,

@@ -19,6 +19,7 @@ struct SyntheticModel {
   int64_t experts = 64;    // routed experts of a layer
   int64_t vocab = 129280;  // words of embedding and head
   int64_t engram = 16384;  // rows of an Engram table per hash column, about
+  int64_t stages = -1;     // draft stages, 0 to 3; -1: in the released share, at least 1
   uint64_t seed = 1;       // of the weights
 
   // "layers=4,experts=64": any of the fields above, the others keep their defaults; "" is all
@@ -34,15 +35,16 @@ struct LayerCut {
 };
 LayerCut CutLayers(int64_t layers);
 
-// The released config cut to `model`, without draft stages and vision.
+// The released config cut to `model`, without vision. Draft stages tap the last layers and have
+// experts in the released proportion to those of a layer.
 ModelConfig SyntheticConfig(const SyntheticModel& model);
 
 // The first `count` primes from `vocab_size` on: table sizes of the Engram hash columns, over all
 // Engram layers (spec 04 section 3).
 std::vector<int64_t> EngramPrimes(int64_t vocab_size, int64_t count);
 
-// What a layer is, by what it reads: "window", "ratio 2 source", "ratio 1 index source", "ratio 2
-// reuse", ..., with " + engram".
+// What a layer or stage is, by what it reads: "window", "ratio 2 source", "ratio 1 index source",
+// "ratio 2 reuse", ..., with " + engram"; "draft stage".
 std::string LayerKind(const ModelConfig& config, int layer);
 
 }  // namespace deepinfer

@@ -31,6 +31,10 @@ TEST(Synthetic, AllLayersAreTheReleasedModel) {
   EXPECT_EQ(c.engram_layer_ids, released.engram_layer_ids);
   EXPECT_EQ(c.engram_num_embeddings, released.engram_num_embeddings);
   EXPECT_EQ(c.engram_compressed_vocab_size, released.engram_compressed_vocab_size);
+  EXPECT_EQ(c.num_nextn_predict_layers, released.num_nextn_predict_layers);
+  EXPECT_EQ(c.dspark_n_routed_experts, released.dspark_n_routed_experts);
+  EXPECT_EQ(c.dspark_noise_token_id, released.dspark_noise_token_id);
+  EXPECT_EQ(c.dspark_target_layer_ids, released.dspark_target_layer_ids);
   std::map<std::string, TensorSpec> specs;
   for (const TensorSpec& spec : ShapeTable(released)) specs.emplace(spec.name, spec);
   for (const TensorSpec& spec : ShapeTable(c)) {
@@ -49,7 +53,19 @@ TEST(Synthetic, EveryCutHasItsKinds) {
     EXPECT_EQ(kinds["ratio 2 source"] + kinds["ratio 2 source + engram"] > 0, layers >= 2);
     EXPECT_EQ(kinds["window"] + kinds["window + engram"] > 0, layers >= 3) << layers;
     EXPECT_EQ(c.engram_layer_ids.empty(), layers < 4) << layers;
+    EXPECT_GE(c.num_nextn_predict_layers, 1) << layers;
+    EXPECT_EQ(LayerKind(c, static_cast<int>(layers)), "draft stage");
   }
+}
+
+TEST(Synthetic, DraftStages) {
+  const ModelConfig c = SyntheticConfig({.layers = 2, .experts = 48, .vocab = 512});
+  EXPECT_EQ(c.num_nextn_predict_layers, 1);
+  EXPECT_EQ(c.dspark_n_routed_experts, 16);
+  EXPECT_EQ(c.dspark_noise_token_id, 511);
+  EXPECT_THAT(c.dspark_target_layer_ids, ElementsAre(0, 1));
+  EXPECT_EQ(SyntheticConfig({.stages = 0}).num_nextn_predict_layers, 0);
+  EXPECT_EQ(SyntheticConfig({.experts = 6, .stages = 2}).dspark_n_routed_experts, 3);
 }
 
 TEST(Synthetic, EightLayers) {
@@ -67,6 +83,7 @@ TEST(Synthetic, ParsesItsList) {
   EXPECT_EQ(m.vocab, 512);
   EXPECT_EQ(m.seed, UINT64_MAX);
   EXPECT_EQ(SyntheticModel::Parse("").layers, 4);
+  EXPECT_EQ(SyntheticModel::Parse("stages=2").stages, 2);
 }
 
 TEST(Synthetic, RefusesByName) {
@@ -81,6 +98,7 @@ TEST(Synthetic, RefusesByName) {
   EXPECT_THAT(refusal("layers=0"),
               HasSubstr("--synthetic layers: expected an integer from 1 to 40"));
   EXPECT_THAT(refusal("experts=5"), HasSubstr("experts"));
+  EXPECT_THAT(refusal("stages=4"), HasSubstr("stages"));
   EXPECT_THAT(refusal("layer=4"), HasSubstr("found \"layer=4\""));
   EXPECT_THAT(refusal("layers"), HasSubstr("found \"layers\""));
   EXPECT_THAT(refusal("layers=4x"), HasSubstr("found \"layers=4x\""));

@@ -1,10 +1,10 @@
 // DepthPolicy: how many draft tokens a step verifies (spec 05 section 4.2).
 //
 // A row more costs time; it pays when the chance that its token is emitted is worth more than that
-// time at the rate tokens come at now. The chance follows from the confidence head, corrected by
-// what was accepted so far; the time from steps measured so far. Now and then another depth is
-// tried, so that its time is known. When drafting as a whole does not pay, it pauses, and is tried
-// again later, less and less often.
+// time at the rate tokens come at. The chance follows from the confidence head, corrected by what
+// was accepted so far; the time from what a step has to read, corrected by steps measured. When
+// drafting has lost a little against plain decoding it pauses, and is tried again later, less and
+// less often: what it can lose is bounded.
 //
 // The decision about a draft uses the confidence of its own slot and those before, never of later
 // ones, and times: so it cannot bias what rejection emits. Pure: times are passed in.
@@ -15,13 +15,20 @@
 #include <span>
 #include <vector>
 
+#include "engine/step_cost.h"
+
 namespace deepinfer {
+
+// What is believed before anything was measured, one beside the other.
+struct BelievedCosts {
+  std::function<double(int64_t rows)> step;
+  double draft;  // for one sequence
+};
 
 class DepthPolicy {
  public:
-  // most: greatest depth. relative_cost(rows): what a step of so many rows is believed to cost
-  // beside others; measurements correct it.
-  DepthPolicy(int64_t most, std::function<double(int64_t)> relative_cost);
+  // most: greatest depth.
+  DepthPolicy(int64_t most, BelievedCosts believed);
 
   // Is it worth to draft at all, behind the step to come?
   bool Drafts() const { return pause_ == 0; }
@@ -37,33 +44,20 @@ class DepthPolicy {
   // seconds it took, and seconds of the draft before it (0: none).
   void Stepped(int64_t n_seqs, int64_t rows, double step_s, double draft_s);
 
-  // Seconds a step of so many rows is expected to take; 0 before the first measurement.
-  double StepSeconds(int64_t rows) { return base_s_ + slope_s_ * Growth(rows); }
-
  private:
-  // What the believed cost of so many rows exceeds that of one by, in parts of it.
-  double Growth(int64_t rows);
   double Chance(float confidence, int64_t slot) const;
-  void Fit();
-  void Judge(int64_t n_seqs);
-
-  struct Measured {
-    double seconds = 0;  // running mean
-    int64_t n = 0;
-  };
+  void Judge(int64_t n_seqs, int64_t rows, double promised);
 
   const int64_t most_;
-  const std::function<double(int64_t)> relative_cost_;
-  std::vector<double> growth_;               // by rows, as far as it was asked for
-  std::vector<Measured> measured_;           // by rows
-  double base_s_ = 0, slope_s_ = 0;          // seconds = base + slope * growth, fitted to them
+  StepCost cost_;
+  double draft_cost_;                        // in plain steps
   std::vector<double> expected_, accepted_;  // by slot: sums of chances and acceptances, fading
   double promised_ = 0;                      // tokens that the drafts of the step promised
-  double tokens_ = 0, time_ = 0;  // promised, of steps since drafting was taken up, fading
-  int64_t n_judged_ = 0;          // such steps
-  int64_t n_choices_ = 0;
-  int64_t pause_;   // steps without drafts still to come
-  int64_t probes_;  // steps at full depth still to come
+  double tokens_ = 0, time_ = 0;             // of the steps judged, fading; time in plain steps
+  double lost_ = 0;                          // plain steps that drafts cost more than they brought
+  int64_t n_choices_ = 0, next_trial_;
+  bool is_trial_ = false;  // the depth of the step to come was not chosen for its worth
+  int64_t pause_;          // steps without drafts still to come
   int64_t next_pause_;
 };
 

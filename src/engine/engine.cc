@@ -29,13 +29,15 @@ uint64_t RandomSeed() {
 
 }  // namespace
 
-Engine::Engine(Executor* executor)
+Engine::Engine(Executor* executor, bool drafts)
     : executor_(*executor),
+      drafts_(drafts && executor->draft_tokens() > 0),
       scheduler_(&executor->kv(), executor->options().max_num_batched_tokens,
                  executor->options().prefix_cache_mib << 20),
       model_stop_ids_{executor->config().eos_token_id, executor->config().bos_token_id},
-      depth_policy_(executor->options().num_speculative_tokens,
-                    [executor](int64_t rows) { return executor->StepBytes(rows); }),
+      depth_policy_(
+          executor->options().num_speculative_tokens,
+          {[executor](int64_t rows) { return executor->StepBytes(rows); }, executor->DraftBytes()}),
       accepted_at_(static_cast<size_t>(executor->draft_tokens())) {
   if (!executor->has_tokenizer()) return;
   // A turn of the user that the model writes itself ends its own turn.
@@ -184,7 +186,7 @@ std::vector<Delta> Engine::Step() {
     NoteDraftFault(step, e.what());
     ComputeOneByOne(step, &deltas);
   }
-  draft_s_ = executor_.draft_tokens() > 0 ? DraftNext(step) : 0;
+  draft_s_ = drafts_ ? DraftNext(step) : 0;
   return deltas;
 }
 
@@ -205,7 +207,7 @@ void Engine::Compute(const StepRecord& step, std::vector<Delta>* deltas) {
     logits = logits.subspan(n);
     if (delta.finish == FinishReason::kError) Cancel(rows.id);
   }
-  if (executor_.draft_tokens() > 0) Learn(step, emitted, step_s);
+  if (drafts_) Learn(step, emitted, step_s);
   scheduler_.Commit(step, emitted);
   for (const Delta& delta : *deltas) {
     if (!delta.finish || !active_.contains(delta.id)) continue;

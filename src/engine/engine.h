@@ -25,7 +25,8 @@ namespace deepinfer {
 class Engine {
  public:
   // The executor outlives the engine; nobody else runs steps on it.
-  explicit Engine(Executor* executor);
+  // drafts: false computes answers without draft tokens even if the executor can draft.
+  explicit Engine(Executor* executor, bool drafts = true);
 
   // Throws Error(kInvalid) with one sentence for an empty prompt, a prompt that leaves no room for
   // an answer within max_model_len, an id outside the vocabulary, and for any parameter out of
@@ -104,6 +105,7 @@ class Engine {
   void Learn(const StepRecord& step, std::span<const std::vector<TokenId>> emitted, double step_s);
 
   Executor& executor_;
+  const bool drafts_;
   Scheduler scheduler_;
   std::map<RequestId, Active> active_;
   std::vector<TokenId> model_stop_ids_;

@@ -212,7 +212,8 @@ void Executor::Impl::BuildPlans(bool all_logits) {
                                rope_plain.data(),
                                rope_yarn.data(),
                                drafts,
-                               options.routing == "uniform"};
+                               options.routing == "uniform",
+                               static_cast<float>(options.routing_overlap)};
   if (drafts) drafter.emplace(context, options.max_num_seqs, static_cast<int>(options.threads));
   const auto build = [&](int64_t rows, std::byte* base) {
     PlanBuilder builder(rows, static_cast<int>(options.threads), base);
@@ -354,6 +355,9 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
 }
 
 double Executor::StepBytes(int64_t rows) const { return impl_->step_bytes(rows, 0); }
+double Executor::DraftBytes() const {
+  return impl_->step_bytes.Draft(1) + impl_->step_bytes.DraftRows();
+}
 
 int64_t Executor::BytesPerToken(int64_t context) const {
   return static_cast<int64_t>(impl_->step_bytes(1, std::max<int64_t>(context - 1, 0)));

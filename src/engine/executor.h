@@ -76,6 +76,8 @@ class Executor {
 
   // Bytes that a step of `rows` rows behind an empty cache reads (model/step_bytes.h).
   double StepBytes(int64_t rows) const;
+  // The same of a draft for one sequence, with what leaves the rows that it starts from.
+  double DraftBytes() const;
 
   // Weight and cache bytes that one decode step of one sequence of `context` tokens reads.
   int64_t BytesPerToken(int64_t context) const;

@@ -36,6 +36,7 @@ struct ForwardContext {
   const float* rope_yarn;        // the same of layers with compression
   bool draft_rows;               // every step leaves window rows for the draft stages
   bool uniform_routing = false;  // see uniform_route.h
+  float routing_overlap = -1;
 };
 
 // Where the step's results lie in the arena.

@@ -25,7 +25,8 @@ void AddRoute(const StepContext& s, int layer, const FfnWeights& w, const Router
                              .n_experts = static_cast<int32_t>(n),
                              .topk = static_cast<int32_t>(topk),
                              .layer = layer,
-                             .scaling = s.c.routed_scaling_factor});
+                             .scaling = s.c.routed_scaling_factor,
+                             .overlap = s.m.routing_overlap});
   } else {
     s.b.Add("moe.route", s.k.route,
             RouteArgs{.n_rows = s.n_rows(),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "config/synthetic.h"
 #include "model/forward.h"
 
@@ -36,6 +38,30 @@ TEST(StepBytes, SixRowsTouch34Point4Experts) {
   // 384 (1 - (1 - 6 / 384)^6) = 34.63 experts a layer.
   const double more = (ReleasedBytes(6, 100) - ReleasedBytes(1, 100)) / 40 / 18800640;
   EXPECT_NEAR(more, 34.63 - 6, 0.1);
+}
+
+// Spec 05 section 8: three stages of 170 MB besides at most 15 experts each, the head, 66 MB of
+// transitions a token; 78.6 MB and three rows' projections for the features.
+TEST(StepBytes, DraftOfTheRelease) {
+  const ModelConfig c = ModelConfig::Parse(kReleasedConfig, "released");
+  const KvShape shape = MakeKvShape(c, Numerics::Named("release"), 512);
+  const StepBytes bytes(c, shape);
+  const double experts = 128 * (1 - std::pow(125.0 / 128, 5));  // 14.3
+  const double fixed = 1.324e9 + 5 * 66.2e6 + 3 * experts * 18800640;
+  EXPECT_NEAR((bytes.Draft(1) - fixed) / 3, 170e6, 5e6);
+  EXPECT_NEAR(bytes.DraftRows(), 78.6e6 + 3 * 5120 * 512, 0.3e6);
+}
+
+TEST(StepBytes, NeighboursThatShareExperts) {
+  const ModelConfig c = ModelConfig::Parse(kReleasedConfig, "released");
+  const KvShape shape = MakeKvShape(c, Numerics::Named("release"), 512);
+  const StepBytes bytes(c, shape);
+  const auto experts = [&](int64_t rows, double overlap) {
+    return (bytes.WithOverlap(rows, 100, overlap) - bytes(1, 100)) / 40 / 18800640 + 6;
+  };
+  EXPECT_NEAR(experts(1, 0.3), 6, 0.1);
+  EXPECT_NEAR(experts(6, 0), 36, 0.1);
+  EXPECT_NEAR(experts(6, 0.3), 27, 0.1);
 }
 
 // Only the first source of ratio 1 scores all keys; later ones score 16,384 candidates.

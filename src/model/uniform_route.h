@@ -1,4 +1,4 @@
-// A router for measurements: experts spread evenly, whatever the weights say. With random weights
+// Routers for measurements: experts spread evenly, whatever the weights say. With random weights
 // the model's own router may prefer a few.
 #pragma once
 
@@ -8,8 +8,11 @@
 
 namespace deepinfer {
 
-// ids[r]: topk different experts by a hash of the row's token, its position and the layer; weights
-// all scaling / topk.
+// ids[r]: topk different experts; weights all scaling / topk.
+//
+// overlap < 0: by a hash of the row's token, its position and the layer. Else neighbouring
+// positions share that part of their experts in the mean, and positions further apart none as long
+// as the experts last: they lie on a ring, and each position begins topk * (1 - overlap) further.
 struct UniformRouteArgs {
   const int32_t* n_rows;
   const TokenId* tokens;     // [rows]
@@ -18,6 +21,7 @@ struct UniformRouteArgs {
   float* weights;            // [rows, topk]
   int32_t n_experts, topk, layer;
   float scaling;
+  float overlap;
 };
 void UniformRoute(const UniformRouteArgs& a, Work w);
 

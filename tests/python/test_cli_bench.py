@@ -84,18 +84,18 @@ def test_step_prints_a_profile_and_writes_a_trace(tmp_path):
 
 
 def test_uniform_routing_spreads_experts(tmp_path):
-    """Six rows of the same token at different positions choose different experts."""
-    model = ("--synthetic", "layers=1,experts=48,vocab=512")
+    """Six rows of the same token at different positions choose different experts, whatever the weights."""
     sizes = {}
-    for routing in ("model", "uniform"):
+    for routing, seed in (("model", 1), ("model", 2), ("uniform", 1), ("uniform", 2)):
         path = tmp_path / "result.json"
-        result = run("bench", "step", *model, "--rows", 6, "--context", 20, "--seconds", 0,
-                     "--routing", routing, "--json", path)
+        result = run("bench", "step", "--synthetic", f"layers=1,experts=48,vocab=512,seed={seed}", "--rows", 6,
+                     "--context", 20, "--seconds", 0, "--routing", routing, "--json", path)
         assert result.returncode == 0, result.stderr
-        sizes[routing] = json.loads(path.read_text())["steps"][0]["bytes"] / 18800640
+        sizes[routing, seed] = json.loads(path.read_text())["steps"][0]["bytes"] / 18800640
+    assert sizes["model", 1] != sizes["model", 2]
+    assert sizes["uniform", 1] == sizes["uniform", 2]
     # 48 (1 - (1 - 6 / 48)^6) = 26.5 experts, and what is dense.
-    assert sizes["uniform"] != sizes["model"]
-    assert 20 < sizes["uniform"] - 8 < 33
+    assert 20 < sizes["uniform", 1] - 8 < 33
 
 
 def test_latency_reports_cold_new_and_repeated_apart(tmp_path):

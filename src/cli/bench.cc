@@ -12,6 +12,7 @@ void AddBench(CLI::App& app) {
   bench->require_subcommand(1);
   AddBenchKernels(*bench);
   AddBenchStep(*bench);
+  AddBenchDrafts(*bench);
   AddBenchLatency(*bench);
   AddBenchThroughput(*bench);
 }

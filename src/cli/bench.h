@@ -7,6 +7,7 @@ class App;
 
 namespace deepinfer {
 
+void AddBenchDrafts(CLI::App& bench);
 void AddBenchKernels(CLI::App& bench);
 void AddBenchLatency(CLI::App& bench);
 void AddBenchStep(CLI::App& bench);

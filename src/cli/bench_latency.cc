@@ -10,6 +10,7 @@
 #include "cli/arguments.h"
 #include "cli/bench.h"
 #include "cli/bench_flags.h"
+#include "cli/draft_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/profile_report.h"
@@ -165,7 +166,10 @@ LatencyRow MeasureLength(Engine* engine, Profiler* profiler, PromptSource* sourc
   return row;
 }
 
-void Finish(const RequestFlags& flags, const Profiler& profiler, Output* out, ordered_json json) {
+void Finish(const RequestFlags& flags, const Profiler& profiler, const Engine& engine, Output* out,
+            ordered_json json) {
+  json["speculative"] = SpeculativeJson(engine.stats());
+  out->Write(SpeculativeLine(engine.stats()));
   out->Write(profiler.Report());
   out->Flush();
   profiler.WriteTrace();
@@ -210,7 +214,7 @@ void RunLatency(const RequestFlags& flags) {
     out.Write(row.Line(flags.output_len));
     json["rows"].push_back(row.Json(flags.output_len));
   }
-  Finish(flags, profiler, &out, std::move(json));
+  Finish(flags, profiler, engine, &out, std::move(json));
 }
 
 void RunThroughput(const RequestFlags& flags) {
@@ -256,7 +260,7 @@ void RunThroughput(const RequestFlags& flags) {
     row.update(TimingJson(batch.timing));
     json["rows"].push_back(std::move(row));
   }
-  Finish(flags, profiler, &out, std::move(json));
+  Finish(flags, profiler, engine, &out, std::move(json));
 }
 
 std::shared_ptr<RequestFlags> AddRequestFlags(CLI::App* command) {

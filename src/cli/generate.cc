@@ -9,6 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/draft_report.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/output.h"
@@ -137,16 +138,6 @@ ordered_json LogprobsJson(const SequenceResult& result, const Tokenizer& tokeniz
                     {"top", std::move(top)}});
   }
   return list;
-}
-
-ordered_json SpeculativeJson(const Engine::Stats& stats) {
-  return {{"steps", stats.n_steps},
-          {"verifications", stats.n_verifications},
-          {"drafted", stats.n_drafted},
-          {"accepted", stats.n_accepted()},
-          {"accepted_at", stats.accepted_at},
-          {"tokens_per_verification", stats.tokens_per_verification()},
-          {"faults", stats.n_draft_faults}};
 }
 
 std::string ResultJson(const std::vector<Sequence>& sequences, bool logprobs, const Timing& timing,

@@ -48,16 +48,19 @@ double BoundSeconds(double bytes, double flops, const MachineLimits& limits) {
 
 Profiler::Profiler(Executor* executor, const ProfileFlags& flags)
     : executor_(*executor), flags_(flags) {
-  if (flags_.profile || !flags_.trace_file.empty()) executor_.SetProfile(&step_);
+  if (flags_.profile || !flags_.trace_file.empty()) executor_.SetProfile(&step_, &draft_step_);
 }
 
 Profiler::~Profiler() { executor_.SetProfile(nullptr); }
 
 void Profiler::AddStep() {
   if (step_.empty()) return;
+  if (!draft_step_.empty()) draft_.Add(draft_step_);
   (step_.is_decode() ? decode_ : prompt_).Add(step_);
   trace_.Add(step_);
+  if (!draft_step_.empty()) trace_.Add(draft_step_);
   step_.Clear();
+  draft_step_.Clear();
 }
 
 std::string Profiler::Report() const {
@@ -65,7 +68,8 @@ std::string Profiler::Report() const {
   const EngineOptions& options = executor_.options();
   const MachineLimits limits = MeasureLimits(static_cast<int>(options.threads), options.isa);
   return CensusReport(prompt_, "prompt", executor_.config(), limits) +
-         CensusReport(decode_, "decode", executor_.config(), limits);
+         CensusReport(decode_, "decode", executor_.config(), limits) +
+         (draft_.steps() > 0 ? CensusReport(draft_, "draft", executor_.config(), limits) : "");
 }
 
 void Profiler::WriteTrace() const {

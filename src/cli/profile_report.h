@@ -34,8 +34,8 @@ class Profiler {
   // To be called after every step.
   void AddStep();
 
-  // Tables of decode steps and of the others (prompts), or "" without --profile. Measures the
-  // limits of the machine, after the steps.
+  // Tables of decode steps, of the others (prompts) and of drafts if there were any, or "" without
+  // --profile. Measures the limits of the machine, after the steps.
   std::string Report() const;
   // Writes the file of --trace, if there is one.
   void WriteTrace() const;
@@ -43,8 +43,8 @@ class Profiler {
  private:
   Executor& executor_;
   ProfileFlags flags_;
-  StepProfile step_;
-  Census decode_, prompt_;
+  StepProfile step_, draft_step_;
+  Census decode_, prompt_, draft_;
   Trace trace_;
 };
 

@@ -39,7 +39,7 @@ void Drafter::Build(std::byte* base) {
   buckets_.push_back(BuildBucket(max_seqs_, base, nullptr));
 }
 
-Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs) {
+Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs, StepProfile* profile) {
   DI_CHECK(!seqs.empty() && std::ssize(seqs) <= max_seqs_) << seqs.size() << " sequences";
   rows_.clear();
   for (size_t s = 0; s < seqs.size(); ++s) {
@@ -54,7 +54,9 @@ Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs) {
   const int64_t n_rows = std::ssize(seqs) * block_;
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
                                    [&](const Bucket& b) { return b.plan.rows >= n_rows; });
-  RunPlan(team, bucket->plan);
+  if (profile != nullptr)
+    profile->Begin(team.size(), bucket->plan.phases.size(), n_rows, std::ssize(seqs));
+  RunPlan(team, bucket->plan, nullptr, profile);
   const auto rows = static_cast<size_t>(n_rows);
   return {{tokens_.data(), rows},
           {bucket->output.logits, rows * static_cast<size_t>(model_.config.vocab_size)},

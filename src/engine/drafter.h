@@ -40,7 +40,8 @@ class Drafter {
   void Build(std::byte* base);
 
   // Results are valid until the arena is used for something else. Does not allocate.
-  Drafts Run(Team& team, std::span<const DraftSeq> seqs);
+  // profile: null, or where the draft is recorded as a step is.
+  Drafts Run(Team& team, std::span<const DraftSeq> seqs, StepProfile* profile);
 
  private:
   struct Bucket {

@@ -38,7 +38,8 @@ Engine::Engine(Executor* executor, bool drafts)
       depth_policy_(
           executor->options().num_speculative_tokens,
           {[executor](int64_t rows) { return executor->StepBytes(rows); }, executor->DraftBytes()}),
-      accepted_at_(static_cast<size_t>(executor->draft_tokens())) {
+      accepted_at_(static_cast<size_t>(executor->draft_tokens())),
+      depths_(accepted_at_.size() + 1) {
   if (!executor->has_tokenizer()) return;
   // A turn of the user that the model writes itself ends its own turn.
   const std::optional<TokenId> user = executor->tokenizer().IdOf(kUserToken);
@@ -149,8 +150,23 @@ Engine::Stats Engine::stats() const {
           n_verifications_,
           n_drafted_,
           accepted_at_,
+          depths_,
+          plain_,
+          drafted_,
+          drafts_s_,
           n_draft_faults_,
           draft_fault_};
+}
+
+std::optional<double> Engine::Stats::Steps::StepSeconds() const {
+  if (n == 0) return std::nullopt;
+  return seconds / static_cast<double>(n);
+}
+
+std::optional<double> Engine::Stats::gain() const {
+  if (plain.n == 0 || drafted.n == 0) return std::nullopt;
+  const double with = static_cast<double>(drafted.tokens) / (drafted.seconds + drafts_s);
+  return with / (static_cast<double>(plain.tokens) / plain.seconds);
 }
 
 int64_t Engine::Stats::n_accepted() const {
@@ -207,7 +223,7 @@ void Engine::Compute(const StepRecord& step, std::vector<Delta>* deltas) {
     logits = logits.subspan(n);
     if (delta.finish == FinishReason::kError) Cancel(rows.id);
   }
-  if (drafts_) Learn(step, emitted, step_s);
+  Learn(step, emitted, step_s);
   scheduler_.Commit(step, emitted);
   for (const Delta& delta : *deltas) {
     if (!delta.finish || !active_.contains(delta.id)) continue;
@@ -361,7 +377,17 @@ void Engine::Learn(const StepRecord& step, std::span<const std::vector<TokenId>>
     if (rows.n_drafts > 0 && active != active_.end())
       depth_policy_.Verified(active->second.confidence, rows.n_drafts, n - 1);
   }
-  if (only_answers) depth_policy_.Stepped(std::ssize(step), n_rows, step_s, draft_s_);
+  if (!only_answers) return;
+  Count(emitted, step_s);
+  if (drafts_) depth_policy_.Stepped(std::ssize(step), n_rows, step_s, draft_s_);
+}
+
+void Engine::Count(std::span<const std::vector<TokenId>> emitted, double step_s) {
+  Stats::Steps& steps = draft_s_ > 0 ? drafted_ : plain_;
+  ++steps.n;
+  steps.seconds += step_s;
+  drafts_s_ += draft_s_;
+  for (const std::vector<TokenId>& tokens : emitted) steps.tokens += std::ssize(tokens);
 }
 
 // Drafts behind every sequence of the step that goes on with its answer. Returns the seconds it
@@ -415,6 +441,7 @@ void Engine::SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
     depth_policy_.Choose(drafts.confidence, executor_.draft_tokens(), depths);
   for (size_t s = 0; s < seqs.size(); ++s) {
     const auto depth = static_cast<size_t>(depths[s]);
+    ++depths_[depth];
     Active& active = active_.at(ids[s]);
     scheduler_.SetDrafts(ids[s], drafts.tokens.subspan(s * block, depth));
     const std::span<const float> confidence = drafts.confidence.subspan(s * block, block);

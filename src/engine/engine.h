@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -60,9 +61,21 @@ class Engine {
     // accepted_at[i]: verifications that accepted more than i.
     int64_t n_verifications, n_drafted;
     std::vector<int64_t> accepted_at;
-    int64_t n_draft_faults;   // steps that gave up their drafts because of bad bytes
-    std::string draft_fault;  // what the last of them met
+    std::vector<int64_t> depths;  // blocks drafted of which so many tokens were chosen
 
+    // Steps that only continued answers: how many, tokens emitted in them, seconds.
+    struct Steps {
+      int64_t n = 0, tokens = 0;
+      double seconds = 0;
+      std::optional<double> StepSeconds() const;
+    };
+    Steps plain = {}, drafted = {};  // with no drafts to choose from, and with
+    double drafts_s = 0;             // of the drafts of the latter
+    int64_t n_draft_faults = 0;      // steps that gave up their drafts because of bad bytes
+    std::string draft_fault = {};    // what the last of them met
+
+    // Tokens per second of steps with drafts, over those of plain ones; below 1 drafts were a loss.
+    std::optional<double> gain() const;
     int64_t n_accepted() const;
     // Mean tokens of a verification, 1 when there was none: acceptance length (spec 05 section 7).
     double tokens_per_verification() const;
@@ -103,6 +116,7 @@ class Engine {
   void SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
                  std::span<const RequestId> ids);
   void Learn(const StepRecord& step, std::span<const std::vector<TokenId>> emitted, double step_s);
+  void Count(std::span<const std::vector<TokenId>> emitted, double step_s);
 
   Executor& executor_;
   const bool drafts_;
@@ -118,7 +132,9 @@ class Engine {
   DepthPolicy depth_policy_;
   double draft_s_ = 0;  // of the draft before the step to come
   int64_t n_verifications_ = 0, n_drafted_ = 0;
-  std::vector<int64_t> accepted_at_;
+  std::vector<int64_t> accepted_at_, depths_;
+  Stats::Steps plain_, drafted_;
+  double drafts_s_ = 0;
   int64_t n_draft_faults_ = 0;
   std::string draft_fault_;
   PlantedDrafts* planted_ = nullptr;

@@ -156,7 +156,7 @@ struct Executor::Impl {
   deepinfer::StepBytes step_bytes;
   StepBlock inputs;
   Fault fault{};
-  StepProfile* profile = nullptr;
+  StepProfile *profile = nullptr, *draft_profile = nullptr;
   std::vector<uint8_t> checked_experts;
   std::vector<int64_t> engram_rows;  // of one sequence, as EngramHash writes them
   Arena arena;
@@ -298,7 +298,10 @@ int64_t Executor::PlannedBytes(const std::string& prefix) const {
   return impl_->memory.BookedBytes(prefix);
 }
 
-void Executor::SetProfile(StepProfile* profile) { impl_->profile = profile; }
+void Executor::SetProfile(StepProfile* steps, StepProfile* drafts) {
+  impl_->profile = steps;
+  impl_->draft_profile = drafts;
+}
 
 void Executor::PlantCaches(uint64_t seed) {
   FillCaches(impl_->kv, impl_->config, impl_->numerics, seed);
@@ -349,7 +352,7 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
   Impl& m = *impl_;
   DI_CHECK(m.drafter.has_value()) << "no draft stages";
   m.fault.kind = Fault::kNone;
-  const Drafts drafts = m.drafter->Run(m.team, seqs);
+  const Drafts drafts = m.drafter->Run(m.team, seqs, m.draft_profile);
   m.ThrowFault();
   return drafts;
 }

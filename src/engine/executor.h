@@ -60,8 +60,8 @@ class Executor {
   // found it while they computed the logits.
   TokenId LargestLogit(std::span<const float> row) const;
 
-  // From now on every step is recorded here, until it is null again.
-  void SetProfile(StepProfile* profile);
+  // From now on every step is recorded here, and every draft there, until they are null again.
+  void SetProfile(StepProfile* steps, StepProfile* drafts = nullptr);
 
   // Fills all caches with valid random rows, so that a sequence may be given any length with
   // SetLength without computing its tokens (measurements).

@@ -174,3 +174,29 @@ def test_generate_profile_leaves_the_answer_alone(tmp_path):
     assert json.loads(trace.read_text())["traceEvents"]
     result = run(*args, "--trace", tmp_path)
     assert result.returncode == 2 and "--trace: " in result.stderr
+
+
+def test_drafts_reports_gains_beside_what_bytes_promise(tmp_path):
+    text, result = bench("drafts", tmp_path, "--tau", "1.3,5.5", "--seconds", 0, "--routing", "uniform",
+                         "--routing-overlap", "0.3")
+    assert [c["tau"] for c in result["cells"]] == [1.3, 5.5]
+    for cell in result["cells"]:
+        assert cell["ratio"] == pytest.approx(cell["gain"] / cell["promised"])
+        assert cell["plain_step_s"] > 0 and cell["plain_spread"] >= 0 and cell["tokens_per_step"] >= 1
+    # Shapes of the release: 13.04 GB a step; about 2 x at 5.5 tokens a verification.
+    assert result["released_shares"]["step_bytes"] == pytest.approx(13.04e9, rel=0.01)
+    assert 1.9 < result["cells"][1]["released_promised"] < 2.4 and result["cells"][1]["released_depth"] == 5
+    assert "released: plain step" in text
+
+
+def test_drafts_refuses():
+    assert_fails(run("bench", "drafts", *SMALL, "--tau", "6.5"), "--tau", "between 1 and 6")
+    assert_fails(run("bench", "drafts", "--synthetic", "layers=1,experts=6,vocab=512,stages=0"), "draft stages")
+    assert_fails(run("bench", "drafts", *SMALL, "--routing-overlap", "0.3"), "--routing-overlap", "uniform")
+
+
+def test_profile_of_drafts():
+    result = run("generate", "--model", DEMO, "--prompt-ids", "[0,5,9,7]", "--max-tokens", 6, "--temperature", 0,
+                 "--threads", 2, "--draft-depth", "fixed", "--profile")
+    assert result.returncode == 0, result.stderr
+    assert "\ndraft: " in result.stderr and "\ndraft stage " in result.stderr and "\ndraft.markov_head " in result.stderr

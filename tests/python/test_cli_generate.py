@@ -195,7 +195,11 @@ def test_answers_are_the_same_with_drafts():
 
 def test_drafts_are_reported():
     result = generate(*GENESIS, *GREEDY, "--max-tokens", 100, "--ignore-eos", *DRAFTING)["speculative"]
-    assert set(result) == {"steps", "verifications", "drafted", "accepted", "accepted_at", "tokens_per_verification", "faults"}
+    assert set(result) == {"steps", "verifications", "drafted", "accepted", "accepted_at", "tokens_per_verification", "faults",
+                           "depths", "plain_steps", "plain_step_s", "drafted_steps", "drafted_step_s", "draft_s", "gain"}
+    assert result["depths"][:5] == [0, 0, 0, 0, 0] and result["depths"][5] >= result["verifications"]
+    assert result["drafted_steps"] + result["plain_steps"] < result["steps"]  # the rest: the prompt
+    assert result["drafted_step_s"] > 0 and result["draft_s"] > 0
     assert result["verifications"] <= result["steps"] < 80
     assert len(result["accepted_at"]) == 5 and result["accepted_at"] == sorted(result["accepted_at"], reverse=True)
     assert result["accepted"] == sum(result["accepted_at"]) > 20
@@ -206,6 +210,7 @@ def test_drafts_are_reported():
     assert two["accepted_at"][2:] == [0, 0, 0] and two["drafted"] <= 2 * two["verifications"]
     none = generate(*GENESIS, "--max-tokens", 5, "--num-speculative-tokens", 0)["speculative"]
     assert none["verifications"] == 0 and none["accepted_at"] == []
+    assert none["plain_step_s"] > 0 and none["drafted_step_s"] is None and none["gain"] is None
 
 
 def test_rejection():

@@ -1,0 +1,289 @@
+// bench drafts: what draft tokens gain over plain decoding when their acceptance is planted, beside
+// what the bytes of a step promise.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/bench_flags.h"
+#include "cli/draft_report.h"
+#include "cli/output.h"
+#include "cli/planted_blocks.h"
+#include "cli/terminal.h"
+#include "config/synthetic.h"
+#include "engine/engine.h"
+#include "model/forward.h"
+#include "model/step_bytes.h"
+
+namespace deepinfer {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct DraftFlags {
+  std::shared_ptr<BenchFlags> bench;
+  std::vector<double> taus = {1.3, 2, 2.75, 4.5, 5.5};
+  int64_t input_len = 64;
+  double seconds = 20;
+  uint64_t seed = 1;
+};
+
+constexpr int64_t kMostTokens = 4000;  // of an answer
+constexpr int64_t kSegment = 8;        // tokens of one way before it is the other's turn
+constexpr int64_t kSettled = 4;        // segments that the policy may learn in
+
+// One answer, in turns with another one on the same executor.
+class Lane {
+ public:
+  Lane(Executor* executor, bool drafts, PlantedBlocks* blocks, std::vector<TokenId> prompt)
+      : engine_(executor, drafts) {
+    if (blocks != nullptr) engine_.PlantDrafts(blocks);
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.ignore_eos = true;
+    request.max_tokens = kMostTokens;
+    id_ = engine_.Submit(request);
+    while (NextStep() == 0) continue;
+  }
+  ~Lane() { engine_.Cancel(id_); }  // frees its slot for the next one
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // Goes on by about kSegment tokens. false: the answer is complete.
+  bool Run() {
+    const auto start = std::chrono::steady_clock::now();
+    int64_t tokens = 0;
+    while (tokens < kSegment && !engine_.idle()) tokens += NextStep();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    segments_.push_back({static_cast<double>(tokens), time.count()});
+    return !engine_.idle();
+  }
+
+  // Tokens per second from segment `first` on.
+  double Rate(size_t first) const {
+    double tokens = 0, seconds = 0;
+    for (size_t i = first; i < segments_.size(); ++i) {
+      tokens += segments_[i].tokens;
+      seconds += segments_[i].seconds;
+    }
+    return tokens / seconds;
+  }
+  // Standard deviation of the segments' rates, in parts of their mean.
+  double Spread() const {
+    double sum = 0, squares = 0;
+    for (const Segment& s : segments_) {
+      sum += s.tokens / s.seconds;
+      squares += std::pow(s.tokens / s.seconds, 2);
+    }
+    const auto n = static_cast<double>(segments_.size());
+    return std::sqrt(std::max(squares / n - std::pow(sum / n, 2), 0.0)) / (sum / n);
+  }
+  double Seconds() const {
+    double sum = 0;
+    for (const Segment& s : segments_) sum += s.seconds;
+    return sum;
+  }
+  Engine::Stats stats() const { return engine_.stats(); }
+
+ private:
+  struct Segment {
+    double tokens, seconds;
+  };
+  int64_t NextStep() {
+    int64_t tokens = 0;
+    for (const Delta& delta : engine_.Step()) {
+      if (delta.finish == FinishReason::kError) throw Error(Code::kCorrupt, delta.error);
+      tokens += std::ssize(delta.token_ids);
+    }
+    if (TakeInterrupt()) throw CLI::RuntimeError(kInterruptedStatus);
+    return tokens;
+  }
+
+  Engine engine_;
+  RequestId id_ = 0;
+  std::vector<Segment> segments_;
+};
+
+// Gain over plain decoding that the bytes promise, of the best fixed depth.
+struct Promise {
+  double gain = 1;
+  int64_t depth = 0;  // 0: no drafts
+};
+Promise BestGain(const StepBytes& bytes, const PlantedBlocks& blocks, int64_t block,
+                 int64_t context, double overlap) {
+  const auto step = [&](int64_t rows) {
+    return overlap < 0 ? bytes(rows, context) : bytes.WithOverlap(rows, context, overlap);
+  };
+  Promise best;
+  for (int64_t depth = 1; depth <= block; ++depth) {
+    const double time = (step(1 + depth) + bytes.Draft(1) + bytes.DraftRows()) / step(1);
+    if (blocks.Tokens(depth) / time > best.gain) best = {blocks.Tokens(depth) / time, depth};
+  }
+  return best;
+}
+
+struct Cell {
+  double tau;
+  Promise promise, released;
+  double gain = 0, gain_from_start = 0, spread = 0;
+  Engine::Stats plain = {}, drafted = {};
+
+  double ratio() const { return gain / promise.gain; }
+  double TokensPerStep() const {
+    const Engine::Stats::Steps &a = drafted.plain, &b = drafted.drafted;
+    return static_cast<double>(a.tokens + b.tokens) / static_cast<double>(a.n + b.n);
+  }
+  // Draft included.
+  double StepSeconds() const {
+    const Engine::Stats::Steps &a = drafted.plain, &b = drafted.drafted;
+    return (a.seconds + b.seconds + drafted.drafts_s) / static_cast<double>(a.n + b.n);
+  }
+  double PlainSeconds() const { return plain.plain.seconds / static_cast<double>(plain.plain.n); }
+};
+
+Cell Measure(Executor* executor, const DraftFlags& flags, double tau) {
+  const int64_t block = executor->draft_tokens();
+  const EngineOptions& options = executor->options();
+  PlantedBlocks blocks(tau, block, flags.seed);
+  const std::vector<TokenId> prompt =
+      RandomIds(flags.input_len, executor->config().vocab_size, flags.seed);
+  Lane plain(executor, false, nullptr, prompt), drafted(executor, true, &blocks, prompt);
+  bool goes_on = true;
+  for (int64_t n = 0;
+       goes_on && (n <= 2 * kSettled || plain.Seconds() + drafted.Seconds() < flags.seconds); ++n) {
+    goes_on = plain.Run() && drafted.Run();
+  }
+  const StepBytes bytes(executor->config(), executor->kv().shape());
+  const ModelConfig whole = ModelConfig::Parse(kReleasedConfig, "released config");
+  const KvShape whole_shape = MakeKvShape(whole, Numerics::Named(options.numerics), 8);
+  Cell cell{.tau = tau,
+            .promise = BestGain(bytes, blocks, block, flags.input_len, options.routing_overlap),
+            .released = BestGain(StepBytes(whole, whole_shape), blocks, block, flags.input_len,
+                                 options.routing_overlap)};
+  cell.gain = drafted.Rate(kSettled) / plain.Rate(kSettled);
+  cell.gain_from_start = drafted.Rate(0) / plain.Rate(0);
+  cell.spread = plain.Spread();
+  cell.plain = plain.stats();
+  cell.drafted = drafted.stats();
+  return cell;
+}
+
+// Parts of the bytes of a plain step: head, draft, and what leaves rows for the draft stages.
+ordered_json SharesJson(const ModelConfig& c, const KvShape& shape, int64_t context) {
+  const StepBytes bytes(c, shape);
+  const double step = bytes(1, context);
+  return {{"step_bytes", step},
+          {"head", static_cast<double>(c.vocab_size * c.hidden_size * 2) / step},
+          {"draft", bytes.Draft(1) / step},
+          {"draft_rows", bytes.DraftRows() / step}};
+}
+
+std::string SharesLine(const char* name, const ordered_json& s) {
+  return fmt::format(
+      "{}: plain step {:.2f} GB; of that head {:.1f} %, a draft {:.1f} %, rows for the stages "
+      "{:.1f} %\n",
+      name, s["step_bytes"].get<double>() / 1e9, 100 * s["head"].get<double>(),
+      100 * s["draft"].get<double>(), 100 * s["draft_rows"].get<double>());
+}
+
+constexpr char kHeader[] =
+    "  tau   plain ms  spread   with ms   draft ms  tokens/step   gain  from start  promised  "
+    "depth "
+    " ratio   released\n";
+
+std::string Line(const Cell& c) {
+  const auto n_drafts = static_cast<double>(std::max<int64_t>(c.drafted.drafted.n, 1));
+  return fmt::format(
+      "{:>5.2f} {:>10.2f} {:>6.1f}% {:>9.2f} {:>10.2f} {:>12.2f} {:>6.2f} {:>11.2f} {:>9.2f} "
+      "{:>6} {:>6.2f} {:>7.2f}({})\n",
+      c.tau, c.PlainSeconds() * 1e3, 100 * c.spread, c.StepSeconds() * 1e3,
+      c.drafted.drafts_s / n_drafts * 1e3, c.TokensPerStep(), c.gain, c.gain_from_start,
+      c.promise.gain, c.promise.depth, c.ratio(), c.released.gain, c.released.depth);
+}
+
+ordered_json CellJson(const Cell& c) {
+  return {{"tau", c.tau},
+          {"plain_step_s", c.PlainSeconds()},
+          {"plain_spread", c.spread},
+          {"step_s", c.StepSeconds()},
+          {"tokens_per_step", c.TokensPerStep()},
+          {"gain", c.gain},
+          {"gain_from_start", c.gain_from_start},
+          {"promised", c.promise.gain},
+          {"promised_depth", c.promise.depth},
+          {"ratio", c.ratio()},
+          {"released_promised", c.released.gain},
+          {"released_depth", c.released.depth},
+          {"speculative", SpeculativeJson(c.drafted)}};
+}
+
+void RunBenchDrafts(const DraftFlags& flags) {
+  EngineOptions options = BenchEngine(*flags.bench);
+  options.max_num_seqs = 2;      // plain and with drafts
+  options.prefix_cache_mib = 0;  // every cell computes its prompt
+  options.max_model_len = flags.input_len + kMostTokens;
+  const std::unique_ptr<Executor> executor = LoadModel(options);
+  const int64_t block = executor->draft_tokens();
+  if (block == 0) throw Error(Code::kInvalid, "expected a model with draft stages, found none");
+  for (const double tau : flags.taus) {
+    if (tau > 1 && tau < static_cast<double>(block + 1)) continue;
+    throw Error(Code::kInvalid, fmt::format("--tau: expected numbers between 1 and {} (tokens of a "
+                                            "verification), found {}",
+                                            block + 1, tau));
+  }
+  CatchInterrupts();
+  const ModelConfig whole = ModelConfig::Parse(kReleasedConfig, "released config");
+  const KvShape whole_shape =
+      MakeKvShape(whole, Numerics::Named(executor->options().numerics), block + 1);
+  const ordered_json shares =
+      SharesJson(executor->config(), executor->kv().shape(), flags.input_len);
+  const ordered_json released = SharesJson(whole, whole_shape, flags.input_len);
+  Output out;
+  out.Write(SharesLine("this model", shares) + SharesLine("released", released) + "\n" + kHeader);
+  ordered_json list = ordered_json::array();
+  StatusLine status;
+  for (const double tau : flags.taus) {
+    status.Show(fmt::format("tau {}", tau));
+    const Cell cell = Measure(executor.get(), flags, tau);
+    status.Clear();
+    out.Write(Line(cell));
+    out.Flush();
+    list.push_back(CellJson(cell));
+  }
+  WriteJson(*flags.bench, {{"isa", executor->options().isa},
+                           {"threads", executor->options().threads},
+                           {"layers", executor->config().num_hidden_layers},
+                           {"experts", executor->config().n_routed_experts},
+                           {"vocab", executor->config().vocab_size},
+                           {"overlap", options.routing_overlap},
+                           {"shares", shares},
+                           {"released_shares", released},
+                           {"cells", std::move(list)}});
+}
+
+}  // namespace
+
+void AddBenchDrafts(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "drafts", "Gain of draft tokens at planted acceptance, against what the bytes promise");
+  auto flags = std::make_shared<DraftFlags>();
+  flags->bench = AddBenchFlags(command);
+  command->add_option("--tau", flags->taus, "Tokens per verification of whole blocks")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--input-len", flags->input_len, "Prompt length in tokens")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "Time for each of them")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "Of what is accepted")->capture_default_str();
+  command->callback([flags] { RunBenchDrafts(*flags); });
+}
+
+}  // namespace deepinfer

@@ -55,6 +55,12 @@ void AddServe(CLI::App& app) {
   auto options = std::make_shared<ServerOptions>();
   const std::shared_ptr<EngineOptions> engine = AddEngineFlags(command);
   command->add_option("model_dir", engine->model, "The same as --model");
+  engine->prefill_slowdown = 2;
+  command
+      ->add_option("--prefill-slowdown", engine->prefill_slowdown,
+                   "How many times as long 20 tokens of an answer may take while prompts are "
+                   "computed; 0: no limit")
+      ->capture_default_str();
   command->add_option("--host", options->host, "Address to listen on; 0.0.0.0: all")
       ->capture_default_str();
   command->add_option("--port", options->port, "Port; 0: any free one")

@@ -89,6 +89,11 @@ void EngineOptions::Validate() const {
   CheckOneOf("speculative", speculative, {"off", "exact", "rejection"});
   CheckOneOf("draft-depth", draft_depth, {"auto", "fixed"});
   CheckRange("num-speculative-tokens", num_speculative_tokens, -1, 64);
+  if (prefill_slowdown != 0 && !(prefill_slowdown >= 1.05 && prefill_slowdown <= 1000)) {
+    throw Error(Code::kInvalid,
+                fmt::format("--prefill-slowdown: expected 0 or a ratio from 1.05 to 1000, found {}",
+                            prefill_slowdown));
+  }
   if (max_num_batched_tokens < max_num_seqs) {
     throw Error(
         Code::kInvalid,

@@ -24,6 +24,9 @@ struct EngineOptions {
   int64_t max_num_batched_tokens = 512;
   // Most sequences that are computed at the same time.
   int64_t max_num_seqs = 8;
+  // How much longer 20 tokens of an answer may take while prompts are computed beside it, as a
+  // ratio: chunks of prompts are sized for that. 0 = chunks fill the steps.
+  double prefill_slowdown = 0;
   // Blocks of the compressed caches. 0 = see NumKvBlocks.
   int64_t num_kv_blocks = 0;
   // Memory for states that later sequences with the same beginning go on from, in MiB. 0 = none is

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -96,6 +97,10 @@ TEST(EngineOptions, ValuesOutOfRangeAreNamed) {
             "--reduce: expected exact, found \"fast\"");
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_num_seqs = 513; }),
               HasSubstr("at least --max-num-seqs = 513"));
+  for (const double value : {1., -2., 1e9, std::nan("")}) {
+    EXPECT_THAT(refusal([&](EngineOptions& o) { o.prefill_slowdown = value; }),
+                HasSubstr("--prefill-slowdown: expected 0 or a ratio"));
+  }
 }
 
 TEST(NumKvBlocks, FollowsTheSequencesUpToTheBudget) {

@@ -38,6 +38,8 @@ Engine::Engine(Executor* executor, bool drafts)
       depth_policy_(
           executor->options().num_speculative_tokens,
           {[executor](int64_t rows) { return executor->StepBytes(rows); }, executor->DraftBytes()}),
+      chunk_policy_(executor->options().prefill_slowdown,
+                    [executor](int64_t rows) { return executor->StepBytes(rows); }),
       accepted_at_(static_cast<size_t>(executor->draft_tokens())),
       depths_(accepted_at_.size() + 1) {
   if (!executor->has_tokenizer()) return;
@@ -193,8 +195,12 @@ std::span<const float> Engine::RunStep(const StepRecord& step) {
 }
 
 std::vector<Delta> Engine::Step() {
+  const Clock::time_point start = Clock::now();
   std::vector<Delta> deltas;
-  const StepRecord step = scheduler_.Next();
+  const StepRecord step =
+      scheduler_.Next([this](int64_t answer_rows, int64_t prompt_rows, int64_t most) {
+        return chunk_policy_.Rows(answer_rows, prompt_rows, most);
+      });
   if (step.empty()) return deltas;
   try {
     Compute(step, &deltas);
@@ -203,7 +209,26 @@ std::vector<Delta> Engine::Step() {
     ComputeOneByOne(step, &deltas);
   }
   draft_s_ = drafts_ ? DraftNext(step) : 0;
+  NoteChunk(step, deltas, SecondsSince(start));
   return deltas;
+}
+
+// Tells the policy what a step took, all that belongs to it included.
+void Engine::NoteChunk(const StepRecord& step, std::span<const Delta> deltas, double seconds) {
+  int64_t n_answers = 0, answer_rows = 0, prompt_rows = 0, n_tokens = 0;
+  for (const ScheduledRows& rows : step) {
+    if (rows.count > 1 + rows.n_drafts) {
+      prompt_rows += rows.count;
+      continue;
+    }
+    answer_rows += rows.count;
+    ++n_answers;
+    const auto delta = std::ranges::find(deltas, rows.id, &Delta::id);
+    if (delta != deltas.end()) n_tokens += std::ssize(delta->token_ids);
+  }
+  const double tokens = static_cast<double>(std::max<int64_t>(n_tokens, 1)) /
+                        static_cast<double>(std::max<int64_t>(n_answers, 1));
+  chunk_policy_.Stepped(answer_rows, prompt_rows, tokens, seconds);
 }
 
 // Runs a step and takes over what it brings. Throws Error for bad bytes met by any of its rows;

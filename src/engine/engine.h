@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/chunk_policy.h"
 #include "engine/depth_policy.h"
 #include "engine/executor.h"
 #include "engine/planted_drafts.h"
@@ -105,6 +106,7 @@ class Engine {
   std::span<const float> RunStep(const StepRecord& step);
   void Compute(const StepRecord& step, std::vector<Delta>* deltas);
   void ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas);
+  void NoteChunk(const StepRecord& step, std::span<const Delta> deltas, double seconds);
   void NoteDraftFault(const StepRecord& step, const char* what);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
   Verdict Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row);
@@ -130,6 +132,7 @@ class Engine {
   RequestId next_id_ = 1;
   int64_t n_steps_ = 0, n_rows_ = 0;
   DepthPolicy depth_policy_;
+  ChunkPolicy chunk_policy_;
   double draft_s_ = 0;  // of the draft before the step to come
   int64_t n_verifications_ = 0, n_drafted_ = 0;
   std::vector<int64_t> accepted_at_, depths_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -57,40 +58,74 @@ void Scheduler::Cancel(RequestId id) {
   }
 }
 
-StepRecord Scheduler::Next() {
+StepRecord Scheduler::Next(const ChunkLimit& limit) {
   StepRecord step;
   int64_t budget = max_num_batched_tokens_;
-  const auto take = [&](const Sequence& seq, int64_t count, int64_t n_drafts) {
-    const int64_t first = kv_->length(seq.slot);
-    const bool samples = first + count == seq.n_known;
-    step.push_back({seq.id, seq.slot, first, count + n_drafts, samples, n_drafts});
-    budget -= count + n_drafts;
-  };
-  const auto rows = [&](const Sequence& seq) {
-    return std::min(seq.n_known - kv_->length(seq.slot), budget);
-  };
-
-  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-    const int64_t count = rows(running_[i]);
-    // Without room it waits for an older one to end, and so does everybody younger.
-    if (!MakeRoom(i, kv_->length(running_[i].slot) + count)) return step;
-    take(running_[i], count, DraftRows(i, budget));
-  }
-  while (budget > 0 && !waiting_.empty() && Admit(&waiting_.front())) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-    take(running_.back(), rows(running_.back()), 0);
+  std::vector<size_t> prompts = TakeAnswers(&budget, &step);
+  while (AdmitFirst()) prompts.push_back(running_.size() - 1);
+  int64_t rows = 0;
+  for (const size_t i : prompts) rows += Left(running_[i]);
+  const int64_t most = std::min(rows, budget);
+  if (most > 0) {
+    const int64_t chunk = limit ? limit(max_num_batched_tokens_ - budget, rows, budget) : most;
+    TakeChunk(prompts, std::min(chunk, most), &step);
   }
   DI_CHECK(!step.empty() || (running_.empty() && waiting_.empty()))
       << running_.size() << " running, " << waiting_.size() << " waiting";
   return step;
 }
 
+void Scheduler::Take(const Sequence& seq, int64_t count, int64_t n_drafts, StepRecord* step) const {
+  const int64_t first = kv_->length(seq.slot);
+  const bool samples = first + count == seq.n_known;
+  step->push_back({seq.id, seq.slot, first, count + n_drafts, samples, n_drafts});
+}
+
+// Rows of all whose last token alone is not in the caches. Returns which others are running.
+std::vector<size_t> Scheduler::TakeAnswers(int64_t* budget, StepRecord* step) {
+  std::vector<size_t> prompts;
+  for (size_t i = 0; i < running_.size() && *budget > 0; ++i) {
+    if (Left(running_[i]) > 1) {
+      prompts.push_back(i);
+      continue;
+    }
+    // Without room it waits for an older one to end; it is the youngest.
+    if (!MakeRoom(i, running_[i].n_known)) break;
+    const int64_t n_drafts = DraftRows(i, *budget);
+    Take(running_[i], 1, n_drafts, step);
+    *budget -= 1 + n_drafts;
+  }
+  return prompts;
+}
+
+// Shares `rows` rows out to these of the running; all blocks are there.
+void Scheduler::TakeChunk(std::span<const size_t> prompts, int64_t rows, StepRecord* step) {
+  std::vector<int64_t> left, counts(prompts.size());
+  for (const size_t i : prompts) {
+    if (kv_->length(running_[i].slot) == running_[i].n_found) LookAgain(&running_[i]);
+    left.push_back(Left(running_[i]));
+  }
+  std::vector<size_t> order(prompts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t p) { return left[p]; });
+  int64_t shared = rows / 2;
+  for (const size_t p : order) {
+    if (2 * left[p] > left[0]) break;
+    counts[p] = std::min(left[p], shared);
+    shared -= counts[p];
+    rows -= counts[p];
+  }
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const int64_t more = std::min(left[p] - counts[p], rows);
+    rows -= more;
+    if (counts[p] + more > 0) Take(running_[prompts[p]], counts[p] + more, 0, step);
+  }
+}
+
 // How many drafts of running_[i] are verified beside its next row: no more than its answer has room
 // for, and nobody younger loses a row or a block to them.
 int64_t Scheduler::DraftRows(size_t i, int64_t budget) {
   const Sequence& seq = running_[i];
-  if (seq.n_known - kv_->length(seq.slot) != 1) return 0;  // its prompt is not computed yet
   const int64_t younger = std::ssize(running_) - static_cast<int64_t>(i) - 1;
   int64_t n = std::min({std::ssize(seq.tokens) - seq.n_known, seq.max_tokens - seq.n_known - 1,
                         budget - 1 - younger});
@@ -104,33 +139,75 @@ bool Scheduler::MakeRoom(size_t i, int64_t tokens) {
   while (!kv_->Reserve(running_[i].slot, tokens)) {
     if (prefixes_.Evict()) continue;
     if (running_.size() == i + 1) return false;
-    kv_->Close(running_.back().slot);
-    running_.back().tokens.resize(static_cast<size_t>(running_.back().n_known));
-    waiting_.push_front(std::move(running_.back()));
-    waiting_.front().slot = -1;
-    running_.pop_back();
-    ++n_preemptions_;
+    PutBack();
   }
   return true;
 }
 
-// Opens a slot with room for all tokens known so far, so that a prompt is not begun in vain, and
-// with what is known of them.
-bool Scheduler::Admit(Sequence* seq) {
-  const SeqSlot slot = kv_->Open();
-  if (slot < 0) return false;
-  const PrefixCache::Hit hit = prefixes_.Match(seq->tokens);
-  prefixes_.Adopt(slot, hit);
-  while (!kv_->Reserve(slot, seq->n_known)) {
-    if (prefixes_.Evict()) continue;
-    kv_->Close(slot);
+// The youngest gives up its place. Its caches are remembered up to the last whole page, and up to
+// the first page whose state is still there: then not all goes when somebody needs blocks.
+void Scheduler::PutBack() {
+  Sequence& seq = running_.back();
+  const int64_t end = WholePages(kv_->length(seq.slot));
+  int64_t first = end;
+  while (first > kBlockTokens && kv_->CanRollBack(seq.slot, first - kBlockTokens))
+    first -= kBlockTokens;
+  prefixes_.Publish(seq.slot, seq.tokens, first);
+  prefixes_.Publish(seq.slot, seq.tokens, end);
+  kv_->Close(seq.slot);
+  seq.slot = -1;
+  seq.tokens.resize(static_cast<size_t>(seq.n_known));
+  seq.was_preempted = true;
+  waiting_.push_front(std::move(seq));
+  running_.pop_back();
+  ++n_preemptions_;
+}
+
+// The first one that waits gets a place, if there is one.
+bool Scheduler::AdmitFirst() {
+  if (waiting_.empty() || std::ssize(running_) == kv_->max_seqs()) return false;
+  Sequence& seq = waiting_.front();
+  const Refusal now = {seq.id, kv_->free_blocks() + kv_->n_idle_cached(), prefixes_.n_published()};
+  if (refusal_.id == now.id && now.blocks <= refusal_.blocks &&
+      now.n_published == refusal_.n_published) {
     return false;
   }
-  prefixes_.Load(slot, hit);
-  seq->slot = slot;
-  seq->n_cached = hit.tokens;
-  seq->branch = hit.known;
+  if (!Place(&seq)) {
+    refusal_ = now;
+    return false;
+  }
+  running_.push_back(std::move(seq));
+  waiting_.pop_front();
   return true;
+}
+
+// Opens a slot with blocks for all tokens known so far, so that a prompt is not begun in vain, and
+// with what is known of them. false: there are not as many blocks; nothing has changed.
+bool Scheduler::Place(Sequence* seq) {
+  const PrefixCache::Hit hit = prefixes_.Match(seq->tokens);
+  const int64_t blocks = (seq->n_known + kBlockTokens - 1) / kBlockTokens;
+  const int64_t others_idle = kv_->n_idle_cached() - hit.n_idle;
+  if (blocks - hit.tokens / kBlockTokens > kv_->free_blocks() + others_idle) return false;
+  seq->slot = kv_->Open();
+  prefixes_.Adopt(seq->slot, hit);
+  while (!kv_->Reserve(seq->slot, seq->n_known))
+    DI_CHECK(prefixes_.Evict()) << "request " << seq->id;
+  prefixes_.Load(seq->slot, hit);
+  if (!seq->was_preempted) seq->n_cached = hit.tokens;
+  seq->branch = hit.known;
+  seq->n_found = hit.tokens;
+  seq->n_published = prefixes_.n_published();
+  return true;
+}
+
+// Of a sequence of which nothing was computed since it got its place: others may have computed more
+// of its tokens meanwhile.
+void Scheduler::LookAgain(Sequence* seq) {
+  if (seq->n_published == prefixes_.n_published()) return;
+  seq->n_published = prefixes_.n_published();
+  if (prefixes_.Match(seq->tokens).tokens <= seq->n_found) return;
+  kv_->Close(seq->slot);
+  DI_CHECK(Place(seq)) << "request " << seq->id;
 }
 
 // Remembers the states that others may go on from, out of those passed since length `before`.

@@ -3,15 +3,20 @@
 // Pure: no threads and no clock. It owns the token list of every sequence and the slots and blocks
 // of the KV pool; the engine runs the steps and decides when a sequence has ended.
 //
-// Sequences are served in the order of their arrival. One that continues its answer takes one row
-// of a step, and one more for each draft token while there is room; one whose prompt is not in the
-// caches yet takes as many rows as the step has left. As older sequences come first, rows of
-// answers come before prompt chunks. When cache blocks run out, the youngest sequence is put back
-// in front of the queue and later computed again from its tokens.
+// Rows of answers come first: a sequence that continues its answer takes one row of a step, and one
+// more for each draft token while there is room. What is left of the step, or as much of it as a
+// limit allows, is a chunk of the prompts that are not in the caches yet, in the order of arrival;
+// but up to half of it goes to prompts with half as much to do as the oldest one, or less, so that
+// short ones do not wait for long ones and the oldest always goes on.
+//
+// Sequences get their places in the order of arrival, when there are blocks for all their tokens.
+// When blocks run out later, the youngest sequence is put back in front of the queue; what it has
+// computed stays in the prefix cache as long as the blocks are not needed.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,6 +37,10 @@ struct ScheduledRows {
   int64_t n_drafts;  // the last rows of the count are draft tokens, to be verified
 };
 using StepRecord = std::vector<ScheduledRows>;
+
+// How many rows of prompts a step may compute beside so many rows of answers, at least one beside
+// none; there is room for `most`, and there are `prompt_rows` to be computed.
+using ChunkLimit = std::function<int64_t(int64_t answer_rows, int64_t prompt_rows, int64_t most)>;
 
 class Scheduler {
  public:
@@ -56,7 +65,7 @@ class Scheduler {
 
   // Rows of the next step, with slots open and blocks reserved; empty only when no sequence is
   // left.
-  StepRecord Next();
+  StepRecord Next(const ChunkLimit& limit = {});
   // The step was computed. `emitted` has an entry for each entry of the record that samples, in
   // order: the draft tokens that were accepted and one more. Rows of rejected drafts are taken
   // back. Entries of sequences that are gone are ignored.
@@ -69,7 +78,7 @@ class Scheduler {
   std::span<const TokenId> tokens(RequestId id) const;
   // The same, with its drafts behind.
   std::span<const TokenId> tokens_and_drafts(RequestId id) const;
-  // How many of its tokens did not have to be computed when it was last admitted.
+  // How many of its tokens did not have to be computed, as others had computed them.
   int64_t n_cached(RequestId id) const { return Get(id).n_cached; }
   // How many of its tokens are in the caches; 0 while it waits.
   int64_t n_computed(RequestId id) const;
@@ -89,13 +98,23 @@ class Scheduler {
     int64_t n_prompt;
     SeqSlot slot = -1;
     int64_t n_cached = 0;
-    int64_t branch = 0;  // where it leaves the pages that others have computed
+    int64_t branch = 0;       // where it leaves the pages that others have computed
+    int64_t n_found = 0;      // tokens that it went on from when it got its place
+    int64_t n_published = 0;  // of the prefix cache at that time
+    bool was_preempted = false;
   };
   const Sequence& Get(RequestId id) const;
+  int64_t Left(const Sequence& seq) const { return seq.n_known - kv_->length(seq.slot); }
+  void Take(const Sequence& seq, int64_t count, int64_t n_drafts, StepRecord* step) const;
+  std::vector<size_t> TakeAnswers(int64_t* budget, StepRecord* step);
+  void TakeChunk(std::span<const size_t> prompts, int64_t rows, StepRecord* step);
   int64_t DraftRows(size_t i, int64_t budget);
   const Sequence* Find(RequestId id) const;
   bool MakeRoom(size_t i, int64_t tokens);
-  bool Admit(Sequence* seq);
+  void PutBack();
+  bool AdmitFirst();
+  bool Place(Sequence* seq);
+  void LookAgain(Sequence* seq);
   void Publish(const Sequence& seq, int64_t before);
 
   KvPool* kv_;
@@ -103,6 +122,13 @@ class Scheduler {
   std::vector<Sequence> running_;  // oldest first
   std::deque<Sequence> waiting_;   // oldest first, all younger than those running
   PrefixCache prefixes_;
+  // The first one that waits found no place when there were so many blocks to be had and the prefix
+  // cache was that old; before one of the two has grown nothing has changed for it.
+  struct Refusal {
+    RequestId id = -1;
+    int64_t blocks = 0, n_published = 0;
+  };
+  Refusal refusal_;
   int64_t n_preemptions_ = 0;
 };
 

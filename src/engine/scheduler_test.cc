@@ -59,7 +59,7 @@ class Harness {
   int64_t free_blocks() const { return pool.free_blocks() + pool.n_idle_cached(); }
 
   StepRecord Compute() {
-    StepRecord step = scheduler.Next();
+    StepRecord step = scheduler.Next(limit);
     int64_t n_rows = 0;
     emitted_.clear();
     std::set<SeqSlot> slots;
@@ -121,6 +121,7 @@ class Harness {
   Scheduler scheduler;
   std::map<RequestId, int64_t> wanted;  // tokens still to come up to
   std::map<RequestId, std::vector<TokenId>> done;
+  ChunkLimit limit;
   int64_t rows_computed = 0, drafts_accepted = 0, tokens_shared = 0;
   std::mt19937* drafting =
       nullptr;  // proposes up to 5 drafts after every token, some of them right
@@ -264,6 +265,12 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
     const int max_seqs = 1 + static_cast<int>(random() % 6);
     Harness h(max_seqs, n_blocks, 256, max_batched, seed % 3 * 4);
     if (seed % 2 == 0) h.drafting = &random;
+    if (seed % 5 < 2) {
+      h.limit = [&](int64_t answer_rows, int64_t prompt_rows, int64_t most) {
+        EXPECT_LE(1, std::min(prompt_rows, most));
+        return static_cast<int64_t>(random() % 9) + (answer_rows == 0 ? 1 : 0);
+      };
+    }
     std::map<RequestId, std::vector<TokenId>> expected;
     const auto cancel_one = [&] {
       if (h.wanted.empty() || random() % 8 != 0) return;
@@ -329,6 +336,106 @@ TEST(SchedulerTest, DraftsTakeNoRowFromYoungerAnswers) {
   EXPECT_EQ(h.scheduler.tokens(1).size(), 8u) << "five drafts and one more";
   EXPECT_EQ(h.scheduler.n_computed(1), 7);
   EXPECT_EQ(h.scheduler.tokens_and_drafts(2).size(), 3u) << "drafts are for one step";
+}
+
+// Rows of prompt `id` in a step.
+int64_t RowsOf(const StepRecord& step, RequestId id) {
+  const auto rows = std::ranges::find(step, id, &ScheduledRows::id);
+  return rows == step.end() ? 0 : rows->count;
+}
+
+TEST(SchedulerTest, ShortPromptsDoNotWaitForLongOnes) {
+  Harness h(8, 64, 2048, 32);
+  h.Add(1, std::vector<TokenId>(1500, 1), 1510);
+  h.Commit(h.Compute());
+  h.Add(2, std::vector<TokenId>(1200, 2), 1210);
+  h.Add(3, std::vector<TokenId>(12, 3), 30);
+  h.Add(4, std::vector<TokenId>(40, 4), 50);
+  StepRecord step = h.Compute();
+  EXPECT_EQ(RowsOf(step, 3), 12);
+  EXPECT_EQ(RowsOf(step, 4), 4);
+  EXPECT_EQ(RowsOf(step, 2), 0) << "it is not much shorter than the oldest";
+  EXPECT_EQ(RowsOf(step, 1), 16);
+  h.Commit(step);
+  step = h.Compute();
+  EXPECT_EQ(step[0].id, 3) << "rows of answers come first";
+  EXPECT_TRUE(step[0].samples);
+  EXPECT_EQ(RowsOf(step, 4), 15);
+  EXPECT_EQ(RowsOf(step, 1), 16);
+  h.Commit(step);
+  h.RunAll();
+  EXPECT_EQ(h.done.size(), 4u);
+}
+
+// Short ones keep arriving; the long ones have half of every chunk, so they end in at most twice
+// the steps they need alone.
+TEST(SchedulerTest, LongPromptsAreNotStarvedByShortOnes) {
+  Harness h(8, 64, 2048, 32);
+  h.Add(1, std::vector<TokenId>(960, 1), 961);
+  int n_steps = 0;
+  for (RequestId id = 2; !h.done.contains(1); ++n_steps) {
+    for (int i = 0; i < 3; ++i, ++id) {
+      h.Add(id, std::vector<TokenId>(20, static_cast<TokenId>(id)), 21);
+    }
+    h.Commit(h.Compute());
+  }
+  EXPECT_LE(n_steps, 2 * 960 / 32 + 2);
+  h.RunAll();
+}
+
+TEST(SchedulerTest, EqualPromptsAreComputedOnceAlsoWhenTheyComeTogether) {
+  Harness h(8, 64, 1024, 64, 8);
+  for (RequestId id = 1; id <= 5; ++id) h.Add(id, std::vector<TokenId>(300, 4), 301);
+  h.RunAll();
+  EXPECT_EQ(h.rows_computed, 300 + 4 * (300 - 256));
+}
+
+TEST(SchedulerTest, ALimitHoldsForPromptsOnly) {
+  Harness h(4, 64, 1024, 64);
+  h.limit = [](int64_t answer_rows, int64_t prompt_rows, int64_t most) {
+    EXPECT_GT(prompt_rows, 0);
+    EXPECT_EQ(most, 64 - answer_rows);
+    return answer_rows == 0 ? most : answer_rows % 3 == 1 ? 0 : 5;
+  };
+  h.Add(1, {1, 2, 3}, 40);
+  h.Commit(h.Compute());
+  h.Add(2, std::vector<TokenId>(200, 2), 210);
+  StepRecord step = h.Compute();
+  ASSERT_EQ(step.size(), 1u) << "no chunk beside one answer";
+  h.Commit(step);
+  h.Add(3, {4}, 40);
+  h.RunAll();
+  EXPECT_EQ(h.done.size(), 3u);
+  EXPECT_EQ(h.done[2], Continue(std::vector<TokenId>(200, 2), 210));
+}
+
+// Two sequences fill the pool; the younger one gives way and later goes on from what is left of it.
+TEST(SchedulerTest, WhatIsPutBackIsNotComputedAgain) {
+  Harness h(2, 8, 512, 64, 8);
+  for (RequestId id = 1; id <= 2; ++id) h.Add(id, std::vector<TokenId>(200, 10 * id), 310);
+  h.RunAll();
+  EXPECT_EQ(h.scheduler.n_preemptions(), 1);
+  for (RequestId id = 1; id <= 2; ++id)
+    EXPECT_EQ(h.done[id], Continue(std::vector<TokenId>(200, 10 * id), 310));
+  EXPECT_LE(h.rows_computed, 2 * 309 + 2 * kBlockTokens) << "of 309 + 309 + 256";
+  EXPECT_EQ(h.tokens_shared, 0) << "its own tokens are not those of others";
+  EXPECT_EQ(h.free_blocks(), 8);
+}
+
+// What waits for blocks costs nothing, and does not drive out what others may use.
+TEST(SchedulerTest, WaitingEvictsNothing) {
+  Harness h(3, 8, 512, 64, 8);
+  h.Add(1, std::vector<TokenId>(130, 1), 131);
+  h.RunAll();
+  EXPECT_EQ(h.pool.n_idle_cached(), 2);
+  h.Add(2, std::vector<TokenId>(200, 2), 250);
+  h.Commit(h.Compute());
+  h.Add(3, std::vector<TokenId>(400, 3), 410);
+  for (int i = 0; i < 30; ++i) h.Commit(h.Compute());
+  EXPECT_EQ(h.scheduler.n_waiting(), 1);
+  EXPECT_EQ(h.pool.n_idle_cached(), 2);
+  h.RunAll();
+  EXPECT_EQ(h.done[3], Continue(std::vector<TokenId>(400, 3), 410));
 }
 
 TEST(SchedulerTest, CancelFreesSlotAndBlocksAtOnce) {

@@ -37,10 +37,14 @@ PrefixCache::Hit PrefixCache::Match(std::span<const TokenId> tokens) const {
   const int64_t n_pages = (std::ssize(tokens) - 1) / kBlockTokens;
   Hit hit;
   NodeId id = kRoot;
+  int64_t n_idle = 0;
   for (int64_t p = 0; p < n_pages && (id = Find(id, Page(tokens, p))) != kNone; ++p) {
+    const Node& node = nodes_[static_cast<size_t>(id)];
     hit.known = (p + 1) * kBlockTokens;
-    if (nodes_[static_cast<size_t>(id)].snapshot == nullptr) continue;
+    n_idle += kv_.in_use(node.block) ? 0 : 1;
+    if (node.snapshot == nullptr) continue;
     hit.tokens = hit.known;
+    hit.n_idle = n_idle;
     hit.node = id;
   }
   return hit;
@@ -72,6 +76,7 @@ void PrefixCache::Publish(SeqSlot slot, std::span<const TokenId> tokens, int64_t
   }
   Node& node = nodes_[static_cast<size_t>(id)];
   if (node.snapshot == nullptr) {
+    ++n_published_;
     node.snapshot =
         std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(kv_.ring_bytes()));
     kv_.SaveRings(slot, end, node.snapshot.get());

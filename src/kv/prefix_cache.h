@@ -40,6 +40,7 @@ class PrefixCache {
   struct Hit {
     int64_t tokens = 0;  // that a slot can go on from
     int64_t known = 0;   // tokens of whole pages in the tree: a snapshot there would be of use
+    int64_t n_idle = 0;  // blocks of `tokens` that no sequence uses
     NodeId node = kRoot;
   };
   // The longest known prefix of `tokens` without the last one: somebody wants its logits.
@@ -55,6 +56,9 @@ class PrefixCache {
 
   // Forgets something that holds blocks, so that at least one becomes free. false: nothing is left.
   bool Evict();
+
+  // Grows whenever Match may find more than before.
+  int64_t n_published() const { return n_published_; }
 
   int64_t n_snapshots() const { return std::ssize(by_use_); }
   int64_t n_pages() const { return std::ssize(nodes_) - std::ssize(unused_); }
@@ -91,6 +95,7 @@ class PrefixCache {
   std::unordered_map<Key, NodeId, KeyHash> children_;
   std::set<std::pair<uint64_t, NodeId>> by_use_;  // nodes with a snapshot, longest unused first
   uint64_t now_ = 0;
+  int64_t n_published_ = 0;
 };
 
 }  // namespace deepinfer

@@ -657,6 +657,7 @@ def test_a_place_that_is_taken(server):
     (("--served-model-name", ""), ("--served-model-name",)),
     (("--frob",), ("--frob",)),
     (("--max-num-seqs", 0), ("--max-num-seqs",)),
+    (("--prefill-slowdown", 1), ("--prefill-slowdown", "found 1")),
 ])
 def test_bad_options(args, parts):
     assert_fails(run("serve", DEMO, *args), *parts)

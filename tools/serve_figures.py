@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Figures of `deepinfer serve` under load (docs/serving.md).
+
+usage: serve_figures.py DEEPINFER MODEL slowdown RATIO | streams
+
+slowdown: time of a token of one stream over 20 tokens, beside long new prompts without end, by that without.
+streams: tokens per second of 8 streams by those of one.
+"""
+import http.client
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+SECONDS = 8
+
+
+class Server:
+    def __init__(self, program, model, *args):
+        self.process = subprocess.Popen(
+            [program, "serve", model, "--port", "0", "--disable-log-requests", "--speculative", "off", *args],
+            stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if found := re.search(r"listening on http://\S+:(\d+)", line):
+                self.port = int(found[1])
+            if line.rstrip() == "deepinfer: ready":
+                break
+
+    def send(self, body):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("POST", "/v1/completions", json.dumps({"temperature": 0, "ignore_eos": True, **body}))
+        return connection.getresponse()
+
+    def times(self, max_tokens, stop):
+        """When the tokens of one stream came."""
+        times = []
+        for line in self.send({"prompt": [0, random.randrange(3, 4000)], "max_tokens": max_tokens, "stream": True}):
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+            if time.monotonic() > stop:
+                break
+        return times
+
+
+def prompts(server, stop, length):
+    while time.monotonic() < stop:
+        server.send({"prompt": [random.randrange(3, 4000) for _ in range(length)], "max_tokens": 1}).read()
+
+
+def per_token(server, seconds):
+    """Of windows of 20 tokens."""
+    stop, windows = time.monotonic() + seconds, []
+    while time.monotonic() < stop:
+        times = server.times(500, stop)
+        windows += [(b - a) / 20 for a, b in zip(times[4:], times[24:])]
+    return windows
+
+
+def slowdown(server):
+    per_token(server, 1)
+    plain = statistics.mean(per_token(server, 3))
+    stop = time.monotonic() + SECONDS
+    loaders = [threading.Thread(target=prompts, args=(server, stop, 500)) for _ in range(2)]
+    for loader in loaders:
+        loader.start()
+    time.sleep(0.5)
+    windows = sorted(w / plain for w in per_token(server, SECONDS - 1))
+    for loader in loaders:
+        loader.join()
+    plain_after = statistics.mean(per_token(server, 3))
+    print(f"without prompts {plain * 1e3:.2f} ms a token, after {plain_after * 1e3:.2f}; beside prompts by that: mean "
+          f"{statistics.mean(windows):.2f}, 5 to 95 of 100 windows {windows[len(windows) // 20]:.2f} to "
+          f"{windows[-len(windows) // 20]:.2f}")
+
+
+def streams(server):
+    rates = []
+    for n in (1, 8, 1, 8):
+        stop = time.monotonic() + SECONDS / 2
+        counts = [0] * n
+
+        def run(i):
+            while time.monotonic() < stop:
+                counts[i] += len(server.times(400, stop))
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(n)]
+        start = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rates.append(sum(counts) / (time.monotonic() - start))
+    print(f"tokens/s of 1, 8, 1, 8 streams: {', '.join(f'{r:.0f}' for r in rates)}; 8 by 1: "
+          f"{(rates[1] + rates[3]) / (rates[0] + rates[2]):.2f}")
+
+
+def main():
+    program, model, what = sys.argv[1:4]
+    args = ("--prefill-slowdown", sys.argv[4]) if what == "slowdown" else ()
+    server = Server(program, model, "--threads", "1", *args)
+    try:
+        slowdown(server) if what == "slowdown" else streams(server)
+    finally:
+        server.process.terminate()
+        server.process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -73,10 +73,10 @@ CallDelta& DeltaOf(int index, OutputDelta* delta) {
 
 }  // namespace
 
-OutputParser::OutputParser(OutputParserOptions options)
+OutputParser::OutputParser(std::shared_ptr<const OutputParserOptions> options)
     : options_(std::move(options)),
-      has_tools_(!options_.tools.items.empty()),
-      state_(options_.thinking ? State::kReasoning : State::kContent) {}
+      has_tools_(!options_->tools.items.empty()),
+      state_(options_->thinking ? State::kReasoning : State::kContent) {}
 
 std::span<const std::string_view> OutputParser::Literals() const {
   switch (state_) {
@@ -159,7 +159,7 @@ void OutputParser::Text(std::string_view text, OutputDelta* delta) {
 
 void OutputParser::Tag(std::string_view tag, OutputDelta* delta) {
   if (tag == kThinkOpen || tag == kThinkClose) {
-    if (options_.tags_are_tokens && !IsToken(offset_ - std::ssize(tag))) {
+    if (options_->tags_are_tokens && !IsToken(offset_ - std::ssize(tag))) {
       Text(tag, delta);
     } else {
       state_ = tag == kThinkOpen ? State::kReasoning : State::kContent;
@@ -186,9 +186,9 @@ bool OutputParser::IsToken(int64_t offset) {
 void OutputParser::BeginCall(OutputDelta* delta) {
   state_ = State::kArguments;
   const std::string_view name = Stripped(name_);
-  if (name.empty() || options_.drop_calls) return;
+  if (name.empty() || options_->drop_calls) return;
   DeltaOf(n_calls_++, delta).name = name;
-  arguments_.emplace(options_.coerce ? PropertiesOf(name) : nullptr);
+  arguments_.emplace(options_->coerce ? PropertiesOf(name) : nullptr);
 }
 
 void OutputParser::EndCall(OutputDelta* delta) {
@@ -200,7 +200,7 @@ void OutputParser::EndCall(OutputDelta* delta) {
 }
 
 const JsonValue* OutputParser::PropertiesOf(std::string_view tool) const {
-  const JsonValue* function = FindFunction(options_.tools, tool);
+  const JsonValue* function = FindFunction(options_->tools, tool);
   const JsonValue* parameters = function == nullptr ? nullptr : function->Find("parameters");
   return parameters == nullptr ? nullptr : parameters->Find("properties");
 }

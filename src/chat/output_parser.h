@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chat/call_arguments.h"
@@ -50,7 +52,10 @@ struct OutputDelta {
 // sent yet, and keeps the values of the call at hand. Time is linear in the text.
 class OutputParser {
  public:
-  explicit OutputParser(OutputParserOptions options);
+  explicit OutputParser(OutputParserOptions options)
+      : OutputParser(std::make_shared<const OutputParserOptions>(std::move(options))) {}
+  // Parsers of answers to one request share its options.
+  explicit OutputParser(std::shared_ptr<const OutputParserOptions> options);
   OutputParser(const OutputParser&) = delete;
   OutputParser& operator=(const OutputParser&) = delete;
 
@@ -73,7 +78,7 @@ class OutputParser {
   void EndCall(OutputDelta* delta);
   const JsonValue* PropertiesOf(std::string_view tool) const;
 
-  OutputParserOptions options_;
+  std::shared_ptr<const OutputParserOptions> options_;
   bool has_tools_;
   State state_;
   LiteralScanner sentence_, scanner_;

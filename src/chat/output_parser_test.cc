@@ -143,7 +143,7 @@ TEST(OutputParserTest, StringsAreSentAsTheyCome) {
 }
 
 TEST(OutputParserTest, ReasoningHoldsTrailingSpaceBack) {
-  OutputParser parser({});
+  OutputParser parser(OutputParserOptions{});
   EXPECT_EQ(parser.Feed("\n a\u3000 ").reasoning, "\n a");
   EXPECT_EQ(parser.Feed("b\n").reasoning, "\u3000 b");
   EXPECT_TRUE(parser.Feed("</think>").empty());

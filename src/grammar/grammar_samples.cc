@@ -1,7 +1,8 @@
 // Random texts of grammars, for tests that judge them from outside.
 //
 // usage: grammar_samples TOKENIZER_JSON < LINES
-// A line: {"schema": ...} or {"regex": "..."} or {"tools": [...]}, and "n" texts and "seed".
+// A line: {"schema": ...} or {"regex": "..."} or {"tools": [...]} or both tools and schema, and "n"
+// texts and "seed".
 // Prints {"texts": [...]} or {"error": "..."} a line. Each text is a walk over random allowed
 // tokens that is brought to an end by the shortest way after a while.
 #include <cstdio>
@@ -25,6 +26,8 @@ using Json = nlohmann::ordered_json;
 constexpr TokenId kStop = 1;
 
 std::shared_ptr<const Grammar> GrammarOf(const Json& line) {
+  if (line.contains("schema") && line.contains("tools"))
+    return CallsOrJsonGrammar(line["tools"].dump(), true, line["schema"].dump());
   if (line.contains("schema")) return JsonSchemaGrammar(line["schema"].dump());
   if (line.contains("regex")) return RegexGrammar(line["regex"].get<std::string>());
   return ToolCallGrammar(line["tools"].dump(), "", true);

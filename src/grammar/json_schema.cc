@@ -13,19 +13,6 @@ namespace {
 using Fragment = GrammarBuilder::Fragment;
 using Json = SchemaRules::Json;
 
-constexpr size_t kMaxSchemaBytes = size_t{1} << 20;
-
-Json ParseDocument(std::string_view text, const char* name) {
-  if (text.size() > kMaxSchemaBytes)
-    throw Error(Code::kUnsupported, fmt::format("{}: expected at most {} bytes, found {}", name,
-                                                kMaxSchemaBytes, text.size()));
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception&) {
-    throw Error(Code::kInvalid, fmt::format("{}: not valid JSON", name));
-  }
-}
-
 // White space may come first; the text ends with the value.
 std::shared_ptr<const Grammar> Finish(int32_t value, JsonText* text, GrammarBuilder* builder) {
   return builder->Finish(
@@ -33,6 +20,18 @@ std::shared_ptr<const Grammar> Finish(int32_t value, JsonText* text, GrammarBuil
 }
 
 }  // namespace
+
+Json ParseDocument(std::string_view text, const char* name) {
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  if (text.size() > kMaxBytes)
+    throw Error(Code::kUnsupported, fmt::format("{}: expected at most {} bytes, found {}", name,
+                                                kMaxBytes, text.size()));
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception&) {
+    throw Error(Code::kInvalid, fmt::format("{}: not valid JSON", name));
+  }
+}
 
 std::shared_ptr<const Grammar> JsonObjectGrammar() {
   GrammarBuilder builder;

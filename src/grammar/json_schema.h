@@ -30,4 +30,9 @@ std::shared_ptr<const Grammar> RegexGrammar(std::string_view pattern);
 std::shared_ptr<const Grammar> ToolCallGrammar(std::string_view tools, std::string_view only,
                                                bool parallel);
 
+// Calls of any of the tools, or JSON that the schema accepts; schema empty: any object. The JSON
+// spells the bar of tags as an escape, so that no string of it can be taken for a tag.
+std::shared_ptr<const Grammar> CallsOrJsonGrammar(std::string_view tools, bool parallel,
+                                                  std::string_view schema);
+
 }  // namespace deepinfer

@@ -6,12 +6,16 @@
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
 #include "grammar/json_text.h"
 
 namespace deepinfer {
+
+// The JSON of a document of at most 1 MiB. Throws Error that begins with `name`.
+nlohmann::ordered_json ParseDocument(std::string_view text, const char* name);
 
 // Reads a schema and the schemas inside it. The JSON must outlive this.
 class SchemaRules {

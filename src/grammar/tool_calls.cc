@@ -141,19 +141,12 @@ class ToolRules {
   std::vector<std::unique_ptr<Json>> roots_;
 };
 
-}  // namespace
-
-std::shared_ptr<const Grammar> ToolCallGrammar(std::string_view tools, std::string_view only,
-                                               bool parallel) {
-  Json list;
-  try {
-    list = Json::parse(tools);
-  } catch (const Json::exception&) {
-    Fail("not valid JSON");
-  }
+// A block of calls of the tools, or of one of them.
+Fragment Markup(std::string_view tools, std::string_view only, bool parallel,
+                GrammarBuilder* builder) {
+  const Json list = ParseDocument(tools, "tools");
   if (!list.is_array()) Fail("expected a list");
-  GrammarBuilder builder;
-  ToolRules rules(&builder);
+  ToolRules rules(builder);
   std::vector<Fragment> invokes;
   for (const Json& tool : list) {
     const Json function = tool.is_object() ? tool.value("function", Json()) : Json();
@@ -162,11 +155,30 @@ std::shared_ptr<const Grammar> ToolCallGrammar(std::string_view tools, std::stri
     if (wanted) invokes.push_back(rules.Invoke(tool));
   }
   if (invokes.empty()) Fail(fmt::format("expected a tool \"{}\" among those declared", only));
-  const int32_t invoke = builder.Rule(builder.Choice(invokes));
-  const Fragment markup = builder.Sequence(
-      {builder.Optional(builder.Text("\n\n")), builder.Text("<｜DSML｜ calls>\n"),
-       builder.Repeat(invoke, 1, parallel ? -1 : 1), builder.Text("</｜DSML｜ calls>")});
-  return builder.Finish(builder.Rule(markup), /*has_markup=*/true);
+  const int32_t invoke = builder->Rule(builder->Choice(invokes));
+  return builder->Sequence(
+      {builder->Optional(builder->Text("\n\n")), builder->Text("<｜DSML｜ calls>\n"),
+       builder->Repeat(invoke, 1, parallel ? -1 : 1), builder->Text("</｜DSML｜ calls>")});
+}
+
+}  // namespace
+
+std::shared_ptr<const Grammar> ToolCallGrammar(std::string_view tools, std::string_view only,
+                                               bool parallel) {
+  GrammarBuilder builder;
+  return builder.Finish(builder.Rule(Markup(tools, only, parallel, &builder)),
+                        /*has_markup=*/true);
+}
+
+std::shared_ptr<const Grammar> CallsOrJsonGrammar(std::string_view tools, bool parallel,
+                                                  std::string_view schema) {
+  GrammarBuilder builder;
+  const Json json = schema.empty() ? Json() : ParseDocument(schema, "json_schema");
+  SchemaRules rules(json, "json_schema", /*in_markup=*/true, &builder);
+  const int32_t value = schema.empty() ? rules.text().Object() : rules.Rule(json, "");
+  const Fragment text = builder.Sequence({builder.Call(rules.text().Space()), builder.Call(value)});
+  return builder.Finish(builder.Rule(builder.Choice({Markup(tools, "", parallel, &builder), text})),
+                        /*has_markup=*/true);
 }
 
 }  // namespace deepinfer

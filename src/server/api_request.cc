@@ -189,7 +189,7 @@ void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   const JsonValue* tool = function == nullptr ? nullptr : function->Find("name");
   if (name != "required" && (tool == nullptr || !tool->is_string()))
     fields.Refuse("tool_choice", "none, auto, required or the name of a function", *choice);
-  request->form = {AnswerForm::Kind::kCalls, DumpJson(tools), tool == nullptr ? "" : tool->text,
+  request->form = {AnswerForm::Kind::kCalls, "", DumpJson(tools), tool == nullptr ? "" : tool->text,
                    request->parallel_tool_calls};
   if (tool != nullptr && FindFunction(tools, tool->text) == nullptr)
     fields.Refuse("tool_choice", "the name of a declared tool", *choice);
@@ -200,8 +200,9 @@ void ReadResponseFormat(JsonFields& fields, ChatCompletionRequest* request) {
   if (format == nullptr) return;
   JsonFields inner(*format, "response_format.");
   const std::string type = inner.TakeString("type").value_or("");
+  AnswerForm form;
   if (type == "json_object") {
-    request->form.kind = AnswerForm::Kind::kObject;
+    form.kind = AnswerForm::Kind::kObject;
   } else if (type == "json_schema") {
     const JsonValue* object = inner.TakeObject("json_schema");
     if (object == nullptr)
@@ -214,15 +215,20 @@ void ReadResponseFormat(JsonFields& fields, ChatCompletionRequest* request) {
     if (schema == nullptr)
       throw Error(Code::kInvalid, "response_format.json_schema.schema: expected one, found none");
     parts.RefuseRest();
-    request->form = {AnswerForm::Kind::kSchema, DumpJson(*schema), "", false};
+    form = {AnswerForm::Kind::kSchema, DumpJson(*schema)};
   } else if (type != "text") {
     inner.Refuse("type", "text, json_object or json_schema", *format);
   }
   inner.RefuseRest();
-  if (type != "text" && request->may_call) {
+  if (form.kind == AnswerForm::Kind::kFree) return;
+  if (request->form.kind == AnswerForm::Kind::kCalls) {
     throw Error(Code::kUnsupported,
-                "response_format: not supported beside tools, unless tool_choice is none");
+                "response_format: not supported beside a tool_choice that forces a call");
   }
+  request->form = std::move(form);
+  if (!request->may_call) return;
+  request->form.tools = DumpJson(request->chat.tools);
+  request->form.several_calls = request->parallel_tool_calls;
 }
 
 }  // namespace

@@ -40,9 +40,11 @@ struct CompletionRequest {
 struct AnswerForm {
   enum class Kind { kFree, kObject, kSchema, kCalls };
   Kind kind = Kind::kFree;
-  std::string schema = {};     // kSchema: JSON; kCalls: the tools, JSON
+  std::string schema = {};  // kSchema: JSON
+  // JSON. kCalls: what is to be called; kObject, kSchema: what may be called instead, or empty.
+  std::string tools = {};
   std::string tool = {};       // kCalls: the one that must be called, or empty: any
-  bool several_calls = false;  // kCalls: more than one may be made
+  bool several_calls = false;  // more than one call may be made
   auto operator<=>(const AnswerForm&) const = default;
 };
 

@@ -8,6 +8,8 @@ namespace deepinfer {
 namespace {
 
 std::shared_ptr<const Grammar> Make(const AnswerForm& form) {
+  if (form.kind != AnswerForm::Kind::kCalls && !form.tools.empty())
+    return CallsOrJsonGrammar(form.tools, form.several_calls, form.schema);
   switch (form.kind) {
     case AnswerForm::Kind::kFree:
       return nullptr;
@@ -16,7 +18,7 @@ std::shared_ptr<const Grammar> Make(const AnswerForm& form) {
     case AnswerForm::Kind::kSchema:
       return JsonSchemaGrammar(form.schema);
     case AnswerForm::Kind::kCalls:
-      return ToolCallGrammar(form.schema, form.tool, form.several_calls);
+      return ToolCallGrammar(form.tools, form.tool, form.several_calls);
   }
   return nullptr;
 }

@@ -1,6 +1,8 @@
 // Requests that ask for answers: /v1/completions and /v1/chat/completions.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "chat/protocol.h"
 #include "server/http_service.h"
@@ -113,6 +115,12 @@ void AddSamples(const Request& request, int64_t n, std::vector<Request>* out) {
   }
 }
 
+void RefuseImages(const std::vector<TokenId>& prompt, TokenId image) {
+  if (image < 0 || std::ranges::find(prompt, image) == prompt.end()) return;
+  throw HttpError{400,
+                  fmt::format("prompt: images are not supported, found their token {}", image)};
+}
+
 }  // namespace
 
 template <class Writer>
@@ -160,6 +168,7 @@ Service::PreparedCompletion Service::PrepareCompletion(const std::string& body) 
     const std::string* text = std::get_if<std::string>(&prompt);
     request.prompt = text != nullptr ? EncodeText(*text, out.request.add_special_tokens)
                                      : std::get<std::vector<TokenId>>(prompt);
+    RefuseImages(request.prompt, executor_->config().image_token_id);
     AddSamples(request, out.request.api.n, &out.engine);
     if (!out.request.echo) continue;
     const std::string echo =

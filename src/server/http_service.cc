@@ -12,6 +12,7 @@
 #include "chat/render.h"
 #include "config/generation_config.h"
 #include "server/chat_page.h"
+#include "server/openapi.h"
 
 namespace deepinfer {
 namespace {
@@ -186,6 +187,7 @@ const Service::Endpoint* Service::FindEndpoint(const std::string& path) {
       {"GET", "/health", &Service::Health, true},
       {"GET", "/version", &Service::Version, true},
       {"GET", "/metrics", &Service::MetricsText, true},
+      {"GET", "/openapi.json", &Service::Description, true},
       {"GET", "/v1/models", &Service::Models, false},
       {"POST", "/v1/completions", &Service::Completions, false},
       {"POST", "/v1/chat/completions", &Service::ChatCompletions, false},
@@ -242,6 +244,10 @@ asio::awaitable<void> Service::MetricsText(HttpConnection& c, const HttpRequest&
   log->status = 200;
   std::string text = metrics_.Text(loop_->stats());
   co_await c.Reply(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
+}
+
+asio::awaitable<void> Service::Description(HttpConnection& c, const HttpRequest&, RequestLog* log) {
+  co_await Json(c, 200, OpenApi(), log);
 }
 
 std::string Service::ModelsBody() const {

@@ -90,6 +90,7 @@ class Service {
   Awaitable Health(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   Awaitable Version(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   Awaitable MetricsText(HttpConnection& c, const HttpRequest& r, RequestLog* log);
+  Awaitable Description(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   Awaitable Models(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   Awaitable Tokenize(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   Awaitable Detokenize(HttpConnection& c, const HttpRequest& r, RequestLog* log);

@@ -75,13 +75,14 @@ ChatWriter::ChatWriter(ReplyHead head, const Tokenizer& tokenizer,
       parallel_calls_(request.parallel_tool_calls),
       think_open_(tokenizer.IdOf(kThinkOpen).value_or(kNone)),
       think_close_(tokenizer.IdOf(kThinkClose).value_or(kNone)) {
+  OutputParserOptions options;
+  options.thinking = request.chat.thinking;
+  options.tools = request.chat.tools;
+  options.drop_calls = !request.may_call;
+  options.tags_are_tokens = true;
+  const auto shared = std::make_shared<const OutputParserOptions>(std::move(options));
   for (int64_t i = 0; i < request.api.n; ++i) {
-    OutputParserOptions options;
-    options.thinking = request.chat.thinking;
-    options.tools = request.chat.tools;
-    options.drop_calls = !request.may_call;
-    options.tags_are_tokens = true;
-    choices_.push_back({std::make_unique<OutputParser>(std::move(options)), request.chat.thinking});
+    choices_.push_back({std::make_unique<OutputParser>(shared), request.chat.thinking});
     choices_.back().whole.index = i;
     choices_.back().whole.has_logprobs = request.api.engine.logprobs.has_value();
   }

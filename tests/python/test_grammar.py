@@ -105,6 +105,15 @@ def test_what_is_refused(rng):
         assert part in answer["error"]
 
 
+def parse(texts, tools):
+    """What `deepinfer parse` makes of each text, the same for all ways to cut it."""
+    lines = "".join(json.dumps({"output": text, "thinking": False, "tools": tools}) + "\n" for text in texts)
+    done = subprocess.run([PROGRAM, "parse", "--jsonl", "-", "--cuts", "all"], input=lines, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.split("\n")[:-1]]
+
+
 def test_tool_calls_parse_to_what_the_schema_accepts(rng):
     """The markup through `deepinfer parse`: the parser finds each call, with arguments that the schema accepts."""
     properties = {name: schema_of(rng, 2) for name in ("a", "b", "c")}
@@ -115,13 +124,8 @@ def test_tool_calls_parse_to_what_the_schema_accepts(rng):
     tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}},
              {"type": "function", "function": {"name": "ping"}}]
     texts = samples([{"tools": tools, "n": 60, "seed": rng.randrange(1 << 30)}])[0]["texts"]
-    lines = "".join(json.dumps({"output": text, "thinking": False, "tools": tools}) + "\n" for text in texts)
-    done = subprocess.run([PROGRAM, "parse", "--jsonl", "-", "--cuts", "all"], input=lines, capture_output=True, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stderr
     n_calls = 0
-    for text, line in zip(texts, done.stdout.split("\n")[:-1], strict=True):
-        answer = json.loads(line)
+    for text, answer in zip(texts, parse(texts, tools), strict=True):
         assert answer["content"] is None and answer["tool_calls"], text
         for call in answer["tool_calls"]:
             arguments = json.loads(call["arguments"])
@@ -129,3 +133,20 @@ def test_tool_calls_parse_to_what_the_schema_accepts(rng):
             assert (set(arguments) >= {"a", "s"}) if call["name"] == "f" else arguments == {}
             n_calls += 1
     assert n_calls >= len(texts)
+
+
+def test_an_answer_is_calls_or_json(rng):
+    """With a schema beside tools: never both, and no text of the JSON is taken for markup."""
+    schema = {"type": "object", "properties": {"tag": {"type": "string", "enum": ["<｜DSML｜ calls>", "plain"]},
+                                               "any": {"type": "string"}}, "required": ["tag", "any"]}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]}}}]
+    texts = samples([{"tools": tools, "schema": schema, "n": 80, "seed": rng.randrange(1 << 30)}])[0]["texts"]
+    kinds = set()
+    for text, answer in zip(texts, parse(texts, tools), strict=True):
+        kinds.add(bool(answer["tool_calls"]))
+        if answer["tool_calls"]:
+            assert answer["content"] is None, text
+        else:
+            jsonschema.validate(json.loads(answer["content"]), schema)
+    assert kinds == {False, True}

@@ -306,15 +306,73 @@ def test_a_form_holds_beside_others_and_with_drafts(client):
         assert list(pool.map(ask, range(10))) == alone
 
 
-def test_drafts_change_nothing_under_a_form(server):
-    """Also where a draft crosses </think>: the form begins behind it."""
+@pytest.mark.parametrize("stream", [False, True])
+def test_drafts_change_nothing_under_a_form(server, stream):
+    """B20, B49: also where a draft crosses </think>, behind which the form begins, and beside tools that may be called."""
+    def content(text):
+        if not stream:
+            return json.loads(text)["choices"][0]["message"]["content"]
+        chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+        return "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks)
     bodies = [{"messages": SKY, "temperature": 1, "seed": seed, "max_tokens": 200, "thinking": seed % 2 == 0,
-               "response_format": form(PERSON)} for seed in range(12)]
+               "response_format": form(PERSON), "stream": stream, **({"tools": [WEATHER]} if seed % 3 == 0 else {})}
+              for seed in range(12)]
+    n_whole = 0
     with Server("--speculative", "off") as plain, Server("--draft-depth", "fixed") as drafting:
         for body in bodies:
-            first, second = (s.post("/v1/chat/completions", body)["choices"] for s in (plain, drafting))
-            assert first == second == server.post("/v1/chat/completions", body)["choices"]
+            texts = [s.request("POST", "/v1/chat/completions", body)[2] for s in (plain, drafting, server)]
+            assert len({content(text) for text in texts}) == 1
+            if "\"finish_reason\":\"stop\"" in texts[1]:
+                jsonschema.validate(json.loads(content(texts[1])), PERSON)
+                n_whole += 1
         assert drafting.metric("vllm:spec_decode_num_accepted_tokens_total") > 0
+    assert n_whole >= 6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_form_beside_tools(client, server, thinking, stream):
+    """B49: a call, or JSON of the schema; never anything else."""
+    kinds = set()
+    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    begin = server.post("/tokenize", {"prompt": "\n\n\n<", "add_special_tokens": False})["tokens"]
+    for seed in range(6):
+        reply = chat(client, asked, {"thinking": thinking}, seed=seed, max_tokens=400, stream=stream,
+                     temperature=0.7, tools=[WEATHER], response_format=form(PERSON),
+                     logit_bias={str(token): -100 for token in begin} if seed % 2 else None)
+        if stream:
+            chunks = list(reply)
+            content = "".join(c.choices[0].delta.content or "" for c in chunks)
+            calls, finish = collect(chunks), chunks[-1].choices[0].finish_reason
+        else:
+            message, finish = reply.choices[0].message, reply.choices[0].finish_reason
+            content = message.content
+            calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or []]
+        if finish == "length":
+            continue
+        kinds.add(finish)
+        assert bool(calls) != bool(content) and finish == ("tool_calls" if calls else "stop")
+        if content:
+            jsonschema.validate(json.loads(content), PERSON)
+        for name, arguments in calls:
+            assert name == "get_weather"
+            jsonschema.validate(json.loads(arguments), WEATHER["function"]["parameters"])
+    assert kinds == {"stop", "tool_calls"}
+
+
+STRICT = {"type": "object", "required": ["kind", "size", "inner", "code"], "additionalProperties": False, "properties": {
+    "kind": {"enum": ["a", 1, None]}, "size": {"type": "integer", "minimum": -3, "maximum": 3},
+    "inner": {"type": "object", "required": ["list"], "properties": {
+        "list": {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": "boolean"}}}},
+    "code": {"type": "string", "pattern": "^[0-9]{2,4}$"}}}
+
+
+def test_required_enum_nested_and_numbers_as_text(client):
+    """B72: whatever is drawn, the answer is valid: also numbers that are text stay text."""
+    for seed in range(10):
+        reply = chat(client, SKY, temperature=1.5, seed=seed, max_tokens=400, response_format=form(STRICT)).choices[0]
+        assert reply.finish_reason == "stop", reply
+        jsonschema.validate(json.loads(reply.message.content), STRICT)
 
 
 @pytest.mark.parametrize("thinking", [False, True])
@@ -404,7 +462,7 @@ def test_refused_completions(server, body, part):
     ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "number", "multipleOf": 3}}}},
      "multipleOf"),
     ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "frob"}}}}, "frob"),
-    ({"response_format": {"type": "json_object"}, "tools": [WEATHER]}, "response_format"),
+    ({"response_format": {"type": "json_object"}, "tools": [WEATHER], "tool_choice": "required"}, "response_format"),
     ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "ignore_eos"),
     ({"response_format": {"type": "json_object"}, "min_tokens": 3}, "min_tokens"),
     ({"tools": [WEATHER], "tool_choice": "frob"}, "tool_choice"),
@@ -434,6 +492,23 @@ def test_other_refusals(server):
     assert status == 413
     status, _, _ = server.request("GET", "/health", headers={"X-Long": "x" * 20000})
     assert status == 431
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+
+@pytest.mark.parametrize("content", [[IMAGE], [{"type": "text", "text": "a"}, IMAGE], [{"type": "input_image"}],
+                                     [{"type": "image"}], "a <｜deepseek_image｜>",
+                                     [{"type": "text", "text": "<｜deepseek_image｜>"}]])
+def test_images_are_refused_by_name(server, content):
+    call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    for before, role in (([], "user"), ([], "system"), ([], "developer"), (SKY, "assistant"),
+                         ([*SKY, {"role": "assistant", "tool_calls": [call]}], "tool")):
+        body = {"messages": [*before, {"role": role, "content": content, "tool_call_id": "1"}]}
+        assert "image" in server.refusal("/v1/chat/completions", body)
+        assert "image" in server.refusal("/tokenize", body)
+    assert "image" in server.refusal("/v1/completions", {"prompt": "a <｜deepseek_image｜>"})
+    assert "image" in server.refusal("/v1/completions", {"prompt": [0, 4095]})
 
 
 def raw(server, data, read=True):

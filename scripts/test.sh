@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every check of the project, as CI runs it: about 20 minutes on two cores.
+# Every check of the project, as CI runs it: about 45 minutes on two cores without a compiler cache.
 #
 # usage: scripts/test.sh [--quick]      --quick: the release build and its tests only
 #

@@ -143,12 +143,12 @@ struct Cell {
     const Engine::Stats::Steps &a = drafted.plain, &b = drafted.drafted;
     return (a.seconds + b.seconds + drafted.drafts_s) / static_cast<double>(a.n + b.n);
   }
-  double PlainSeconds() const { return plain.plain.seconds / static_cast<double>(plain.plain.n); }
+  double PlainSeconds() const { return plain.plain.StepSeconds().value_or(0); }
 };
 
-Cell Measure(Executor* executor, const DraftFlags& flags, double tau) {
+Cell Measure(Executor* executor, const StepBytes& released, const DraftFlags& flags, double tau) {
   const int64_t block = executor->draft_tokens();
-  const EngineOptions& options = executor->options();
+  const double overlap = executor->options().routing_overlap;
   PlantedBlocks blocks(tau, block, flags.seed);
   const std::vector<TokenId> prompt =
       RandomIds(flags.input_len, executor->config().vocab_size, flags.seed);
@@ -159,12 +159,9 @@ Cell Measure(Executor* executor, const DraftFlags& flags, double tau) {
     goes_on = plain.Run() && drafted.Run();
   }
   const StepBytes bytes(executor->config(), executor->kv().shape());
-  const ModelConfig whole = ModelConfig::Parse(kReleasedConfig, "released config");
-  const KvShape whole_shape = MakeKvShape(whole, Numerics::Named(options.numerics), 8);
   Cell cell{.tau = tau,
-            .promise = BestGain(bytes, blocks, block, flags.input_len, options.routing_overlap),
-            .released = BestGain(StepBytes(whole, whole_shape), blocks, block, flags.input_len,
-                                 options.routing_overlap)};
+            .promise = BestGain(bytes, blocks, block, flags.input_len, overlap),
+            .released = BestGain(released, blocks, block, flags.input_len, overlap)};
   cell.gain = drafted.Rate(kSettled) / plain.Rate(kSettled);
   cell.gain_from_start = drafted.Rate(0) / plain.Rate(0);
   cell.spread = plain.Spread();
@@ -174,8 +171,7 @@ Cell Measure(Executor* executor, const DraftFlags& flags, double tau) {
 }
 
 // Parts of the bytes of a plain step: head, draft, and what leaves rows for the draft stages.
-ordered_json SharesJson(const ModelConfig& c, const KvShape& shape, int64_t context) {
-  const StepBytes bytes(c, shape);
+ordered_json SharesJson(const ModelConfig& c, const StepBytes& bytes, int64_t context) {
   const double step = bytes(1, context);
   return {{"step_bytes", step},
           {"head", static_cast<double>(c.vocab_size * c.hidden_size * 2) / step},
@@ -240,16 +236,17 @@ void RunBenchDrafts(const DraftFlags& flags) {
   const ModelConfig whole = ModelConfig::Parse(kReleasedConfig, "released config");
   const KvShape whole_shape =
       MakeKvShape(whole, Numerics::Named(executor->options().numerics), block + 1);
-  const ordered_json shares =
-      SharesJson(executor->config(), executor->kv().shape(), flags.input_len);
-  const ordered_json released = SharesJson(whole, whole_shape, flags.input_len);
+  const StepBytes whole_bytes(whole, whole_shape);
+  const ordered_json shares = SharesJson(
+      executor->config(), StepBytes(executor->config(), executor->kv().shape()), flags.input_len);
+  const ordered_json released = SharesJson(whole, whole_bytes, flags.input_len);
   Output out;
   out.Write(SharesLine("this model", shares) + SharesLine("released", released) + "\n" + kHeader);
   ordered_json list = ordered_json::array();
   StatusLine status;
   for (const double tau : flags.taus) {
     status.Show(fmt::format("tau {}", tau));
-    const Cell cell = Measure(executor.get(), flags, tau);
+    const Cell cell = Measure(executor.get(), whole_bytes, flags, tau);
     status.Clear();
     out.Write(Line(cell));
     out.Flush();

@@ -18,12 +18,6 @@ constexpr double kOutlier = 1;      // it counts for twice what was known, or ha
 ChunkPolicy::ChunkPolicy(double slowdown, std::function<double(int64_t)> believed)
     : slowdown_(slowdown), believed_(std::move(believed)) {}
 
-double ChunkPolicy::Believed(int64_t rows) {
-  while (std::ssize(costs_) <= rows)
-    costs_.push_back(believed_(std::max<int64_t>(std::ssize(costs_), 1)));
-  return costs_[static_cast<size_t>(rows)];
-}
-
 // Between numbers of rows measured the rate is a power of the rows. More rows than were ever
 // measured are expected to cost in proportion, when that is more than believed: rows share weights,
 // so it is too much.
@@ -38,12 +32,13 @@ double ChunkPolicy::Seconds(int64_t rows) {
   if (below == nullptr) below = above;
   if (below == nullptr) return 0;
   if (above == nullptr) {
-    const double most = Believed(std::lround(std::exp2(below->rows))) * std::exp2(at - below->rows);
-    return std::exp2(below->rate) * std::max(Believed(rows), most);
+    const double most =
+        believed_(std::lround(std::exp2(below->rows))) * std::exp2(at - below->rows);
+    return std::exp2(below->rate) * std::max(believed_(rows), most);
   }
   const double gap = above->rows - below->rows;
   const double part = gap > 0 ? (at - below->rows) / gap : 0;
-  return std::exp2(below->rate + part * (above->rate - below->rate)) * Believed(rows);
+  return std::exp2(below->rate + part * (above->rate - below->rate)) * believed_(rows);
 }
 
 int64_t ChunkPolicy::WindowSteps() const {
@@ -89,7 +84,7 @@ void ChunkPolicy::Stepped(int64_t answer_rows, int64_t prompt_rows, double token
 double ChunkPolicy::Learn(int64_t rows, double seconds) {
   const double log_rows = std::log2(static_cast<double>(rows));
   Measured& m = measured_[std::min(static_cast<size_t>(log_rows), measured_.size() - 1)];
-  const double rate = std::log2(seconds / Believed(rows));
+  const double rate = std::log2(seconds / believed_(rows));
   if (!m.any) {
     m = {true, log_rows, rate};
     return 0;

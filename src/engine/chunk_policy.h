@@ -16,7 +16,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <vector>
+
+#include "engine/believed_cost.h"
 
 namespace deepinfer {
 
@@ -34,14 +35,12 @@ class ChunkPolicy {
   void Stepped(int64_t answer_rows, int64_t prompt_rows, double tokens, double seconds);
 
  private:
-  double Believed(int64_t rows);
   double Seconds(int64_t rows);
   int64_t WindowSteps() const;
   double Learn(int64_t rows, double seconds);
 
   double slowdown_;
-  std::function<double(int64_t)> believed_;
-  std::vector<double> costs_;  // believed, by rows, as far as they were asked for
+  BelievedCost believed_;
   // Of the steps with 2^i to 2^(i+1) - 1 rows, fading.
   struct Measured {
     bool any = false;

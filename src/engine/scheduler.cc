@@ -24,7 +24,7 @@ Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t prefix_
 
 void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   // The last token of an answer is never computed.
-  const int64_t blocks = (max_tokens - 1 + kBlockTokens - 1) / kBlockTokens;
+  const int64_t blocks = BlocksFor(max_tokens - 1);
   if (blocks > kv_->n_blocks()) {
     throw Error(Code::kInvalid,
                 fmt::format("prompt and answer: expected at most {} tokens ({} cache blocks, see "
@@ -185,7 +185,7 @@ bool Scheduler::AdmitFirst() {
 // with what is known of them. false: there are not as many blocks; nothing has changed.
 bool Scheduler::Place(Sequence* seq) {
   const PrefixCache::Hit hit = prefixes_.Match(seq->tokens);
-  const int64_t blocks = (seq->n_known + kBlockTokens - 1) / kBlockTokens;
+  const int64_t blocks = BlocksFor(seq->n_known);
   const int64_t others_idle = kv_->n_idle_cached() - hit.n_idle;
   if (blocks - hit.tokens / kBlockTokens > kv_->free_blocks() + others_idle) return false;
   seq->slot = kv_->Open();

@@ -20,13 +20,7 @@ constexpr double kDoubt = 4;       // growth of the variance after one that woul
 
 StepCost::StepCost(std::function<double(int64_t)> believed) : believed_(std::move(believed)) {}
 
-double StepCost::Growth(int64_t rows) {
-  while (std::ssize(growth_) <= rows) {
-    const double cost = believed_(std::max<int64_t>(std::ssize(growth_), 1));
-    growth_.push_back(growth_.size() < 2 ? cost : cost / growth_[1] - 1);
-  }
-  return rows <= 1 ? 0 : growth_[static_cast<size_t>(rows)];
-}
+double StepCost::Growth(int64_t rows) { return rows <= 1 ? 0 : believed_(rows) / believed_(1) - 1; }
 
 void StepCost::Measured(int64_t rows, double seconds) {
   const double growth = Growth(rows);

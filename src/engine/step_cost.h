@@ -8,7 +8,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
+
+#include "engine/believed_cost.h"
 
 namespace deepinfer {
 
@@ -29,8 +30,7 @@ class StepCost {
  private:
   double Growth(int64_t rows);
 
-  std::function<double(int64_t)> believed_;
-  std::vector<double> growth_;  // by rows, as far as it was asked for
+  BelievedCost believed_;
   double base_ = 0, slope_ = 0;
   double base_base_ = 0, base_slope_ = 0, slope_slope_ = 0;  // covariance
 };

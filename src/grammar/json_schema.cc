@@ -1,10 +1,7 @@
 #include "grammar/json_schema.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "grammar/schema_rules.h"
 
 namespace deepinfer {
@@ -20,18 +17,6 @@ std::shared_ptr<const Grammar> Finish(int32_t value, JsonText* text, GrammarBuil
 }
 
 }  // namespace
-
-Json ParseDocument(std::string_view text, const char* name) {
-  constexpr size_t kMaxBytes = size_t{1} << 20;
-  if (text.size() > kMaxBytes)
-    throw Error(Code::kUnsupported, fmt::format("{}: expected at most {} bytes, found {}", name,
-                                                kMaxBytes, text.size()));
-  try {
-    return Json::parse(text);
-  } catch (const Json::exception&) {
-    throw Error(Code::kInvalid, fmt::format("{}: not valid JSON", name));
-  }
-}
 
 std::shared_ptr<const Grammar> JsonObjectGrammar() {
   GrammarBuilder builder;

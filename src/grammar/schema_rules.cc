@@ -57,6 +57,18 @@ bool Share(const std::vector<Json>& a, const std::vector<Json>& b) {
 
 }  // namespace
 
+Json ParseDocument(std::string_view text, const char* name) {
+  constexpr size_t kMaxBytes = size_t{1} << 20;
+  if (text.size() > kMaxBytes)
+    throw Error(Code::kUnsupported, fmt::format("{}: expected at most {} bytes, found {}", name,
+                                                kMaxBytes, text.size()));
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception&) {
+    throw Error(Code::kInvalid, fmt::format("{}: not valid JSON", name));
+  }
+}
+
 void SchemaRules::Fail(Code code, const std::string& path, const std::string& sentence) const {
   throw Error(code, fmt::format("{}{}: {}", name_, path, sentence));
 }

@@ -17,7 +17,7 @@ int64_t KvShape::BlockBytes() const {
 KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max_model_len)
     : shape_(shape),
       n_blocks_(n_blocks),
-      max_blocks_per_seq_((max_model_len + kBlockTokens - 1) / kBlockTokens),
+      max_blocks_per_seq_(BlocksFor(max_model_len)),
       seqs_(static_cast<size_t>(max_seqs)),
       block_uses_(static_cast<size_t>(n_blocks)) {
   ArenaPlan plan;
@@ -57,8 +57,7 @@ void KvPool::Close(SeqSlot slot) {
 
 bool KvPool::Reserve(SeqSlot slot, int64_t tokens) {
   Seq& seq = seqs_[static_cast<size_t>(slot)];
-  const int64_t wanted =
-      (tokens + kBlockTokens - 1) / kBlockTokens - static_cast<int64_t>(seq.blocks.size());
+  const int64_t wanted = BlocksFor(tokens) - static_cast<int64_t>(seq.blocks.size());
   DI_CHECK(seq.open && tokens <= max_blocks_per_seq_ * kBlockTokens)
       << "slot " << slot << " tokens " << tokens;
   if (wanted > free_blocks()) return false;

@@ -26,6 +26,9 @@ namespace deepinfer {
 inline constexpr int64_t kBlockTokens =
     64;  // a multiple of both ratios and of the released candidate blocks
 
+// Blocks that so many tokens take.
+inline int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
 struct KvShape {
   int64_t n_layers;          // layers and draft stages with a window ring
   int64_t window;            // positions a query sees, itself included

@@ -60,6 +60,7 @@ std::string ChatReply(const ReplyHead& head, const std::vector<ChatPart>& choice
 std::string Dump(const nlohmann::ordered_json& json);
 
 // Random hexadecimal digits, for ids.
+inline constexpr int kRequestIdDigits = 32;
 std::string RandomHex(int digits);
 
 // {"error": {...}} of an HTTP status.

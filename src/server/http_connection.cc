@@ -27,15 +27,13 @@ std::string Header(const http::request<http::string_body>& request, http::field 
   return {value.data(), value.size()};
 }
 
-constexpr int kIdDigits = 32;
-
 // What the client calls its request, if that can go into headers and logs; else a random id.
 std::string IdOf(const http::request<http::string_body>& request) {
   const auto given = request["X-Request-Id"];
   const bool good =
       !given.empty() && given.size() <= 128 &&
       std::ranges::all_of(given, [](unsigned char c) { return c > 0x20 && c < 0x7f; });
-  return good ? std::string(given.data(), given.size()) : RandomHex(kIdDigits);
+  return good ? std::string(given.data(), given.size()) : RandomHex(kRequestIdDigits);
 }
 
 int StatusOf(const error_code& error) {

@@ -28,8 +28,8 @@ struct HttpLimits {
 struct HttpRequest {
   std::string method, path;  // without the query
   std::string authorization;
-  std::string
-      request_id;  // X-Request-Id, or a random one where there is none that may be sent back
+  // X-Request-Id, or a random one where there is none that may be sent back.
+  std::string request_id;
   std::string body;
 };
 

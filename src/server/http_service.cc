@@ -31,8 +31,6 @@ bool SameSecret(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
-constexpr int kIdDigits = 32;
-
 void WriteLog(const RequestLog& log, bool as_json) {
   const int64_t ms = static_cast<int64_t>(log.seconds() * 1e3);
   const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
@@ -316,7 +314,7 @@ asio::awaitable<void> Service::Detokenize(HttpConnection& c, const HttpRequest& 
 }
 
 ReplyHead Service::NewHead(const char* prefix, const std::string& model) const {
-  return {.id = prefix + RandomHex(kIdDigits),
+  return {.id = prefix + RandomHex(kRequestIdDigits),
           .model = model.empty() ? options_.served_model_names[0] : model,
           .created = static_cast<int64_t>(std::time(nullptr))};
 }

@@ -229,9 +229,7 @@ ordered_json Paths() {
   return paths;
 }
 
-}  // namespace
-
-std::string OpenApi() {
+std::string MakeOpenApi() {
   const ordered_json key = {{"type", "http"}, {"scheme", "bearer"}};
   return Dump(
       {{"openapi", "3.1.0"},
@@ -240,6 +238,13 @@ std::string OpenApi() {
        {"security", {{{"key", ordered_json::array()}}, ordered_json::object()}},
        {"components",
         {{"schemas", ordered_json::parse(kSchemas)}, {"securitySchemes", {{"key", key}}}}}});
+}
+
+}  // namespace
+
+const std::string& OpenApi() {
+  static const std::string text = MakeOpenApi();
+  return text;
 }
 
 }  // namespace deepinfer

@@ -5,7 +5,8 @@
 
 namespace deepinfer {
 
-// JSON text. tests/python/test_openapi.py holds it against the request parser, both ways.
-std::string OpenApi();
+// JSON text, made once. tests/python/test_openapi.py holds it against the request parser, both
+// ways.
+const std::string& OpenApi();
 
 }  // namespace deepinfer

@@ -172,7 +172,7 @@ def golden_failure(level):
 
 def ctest_failure(tests):
     for test in tests:
-        if run(["ctest", "--test-dir", str(BUILD), "-R", f"^{test}$", "--no-tests=error"]).returncode:
+        if run(["ctest", "--test-dir", str(BUILD), "-R", f"^{test}(_[0-9]+)?$", "--no-tests=error"]).returncode:
             return test
     return None
 

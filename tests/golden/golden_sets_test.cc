@@ -20,7 +20,7 @@ struct Path {
 
 std::vector<Path> PathsOf(const std::string& isa) {
 #ifdef DI_SANITIZED
-  return {{isa == "generic" ? 0 : 7, 1}};  // ten times slower
+  return {{isa == "generic" ? 0 : 7, 1}};
 #else
   if (isa == "generic") return {{7, 2}};
   return {{1, 1}, {3, 2}, {7, 1}, {64, 2}, {0, 1}};
@@ -28,41 +28,58 @@ std::vector<Path> PathsOf(const std::string& isa) {
 }
 
 struct Case {
-  std::string checkpoint, numerics;
+  std::string checkpoint, numerics, isa;
 };
+
+bool Covered(const Case& c) {
+  if (c.checkpoint == "tiny-window" && c.numerics == "trn2") return false;  // no such sets
+#ifdef DI_SANITIZED
+  if (c.isa == "generic") {
+    return c.numerics == (c.checkpoint == "tiny"       ? "trn2"
+                          : c.checkpoint == "tiny-odd" ? "release"
+                                                       : "fp32");
+  }
+#endif
+  return true;
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
+    for (const char* checkpoint : {"tiny", "tiny-odd", "tiny-window"}) {
+      for (const char* numerics : {"fp32", "release", "trn2"}) {
+        const Case c = {checkpoint, numerics, isa};
+        if (Covered(c)) cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
 
 class GoldenSetsTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(GoldenSetsTest, HoldOnEveryPath) {
-  for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
-    for (const auto& [chunk, threads] : PathsOf(isa)) {
-      VerifyOptions options;
-      options.engine.model = kData + "/checkpoints/" + GetParam().checkpoint;
-      options.engine.numerics = GetParam().numerics;
-      options.engine.isa = isa;
-      options.engine.threads = threads;
-      options.golden_dir = kData + "/golden";
-      options.chunk = chunk;
-      const Report report = Verify(options);
-      EXPECT_GE(report.sets(), 3);
-      EXPECT_THAT(report.mismatches(), ::testing::IsEmpty())
-          << isa << ", chunk " << chunk << ", threads " << threads << "\n"
-          << report.Text();
-    }
+  for (const auto& [chunk, threads] : PathsOf(GetParam().isa)) {
+    VerifyOptions options;
+    options.engine.model = kData + "/checkpoints/" + GetParam().checkpoint;
+    options.engine.numerics = GetParam().numerics;
+    options.engine.isa = GetParam().isa;
+    options.engine.threads = threads;
+    options.golden_dir = kData + "/golden";
+    options.chunk = chunk;
+    const Report report = Verify(options);
+    EXPECT_GE(report.sets(), 3);
+    EXPECT_THAT(report.mismatches(), ::testing::IsEmpty())
+        << "chunk " << chunk << ", threads " << threads << "\n"
+        << report.Text();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenSetsTest,
-                         ::testing::Values(Case{"tiny", "fp32"}, Case{"tiny", "release"},
-                                           Case{"tiny", "trn2"}, Case{"tiny-odd", "fp32"},
-                                           Case{"tiny-odd", "release"}, Case{"tiny-odd", "trn2"},
-                                           Case{"tiny-window", "fp32"},
-                                           Case{"tiny-window", "release"}),
-                         [](const auto& test) {
-                           std::string name = test.param.checkpoint + "_" + test.param.numerics;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, GoldenSetsTest, ::testing::ValuesIn(Cases()), [](const auto& test) {
+  std::string name = test.param.isa + "_" + test.param.checkpoint + "_" + test.param.numerics;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
 
 ExecutorOptions TinyInFp32() {
   return {.engine = {.model = kData + "/checkpoints/tiny",

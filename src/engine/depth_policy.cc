@@ -16,6 +16,8 @@ constexpr int64_t kPlainSteps = 3;    // first of all: what a step without draft
 constexpr double kMostLost = 1.5;     // plain steps, before drafting pauses
 constexpr double kRetrialLost = 0.5;  // the same after a pause
 constexpr double kMostWon = 8;        // that a loss is weighed against
+// Steps with drafts in a row before a plain one is measured again: at first, and in the long run.
+constexpr int64_t kFirstDrafted = 8, kMostDrafted = 128;
 constexpr int64_t kFirstPause = 64, kLongestPause = 4096;
 // The first choice, the eighth, ... verify more than seems worth it, so that chances that
 // are believed small are seen.
@@ -34,7 +36,8 @@ DepthPolicy::DepthPolicy(int64_t most, BelievedCosts believed)
       accepted_(static_cast<size_t>(most)),
       next_trial_(1),
       pause_(kPlainSteps),
-      next_pause_(kFirstPause) {}
+      next_pause_(kFirstPause),
+      next_plain_(kFirstDrafted) {}
 
 double DepthPolicy::Chance(float confidence, int64_t slot) const {
   const double overall = std::accumulate(accepted_.begin(), accepted_.end(), 1.0) /
@@ -91,6 +94,10 @@ void DepthPolicy::Stepped(int64_t n_seqs, int64_t rows, double step_s, double dr
   const double draft_cost = draft_s / cost_.Seconds(n_seqs);
   draft_cost_ += (std::min(draft_cost, 3 * draft_cost_) - draft_cost_) / 8;
   if (!std::exchange(is_trial_, false)) Judge(n_seqs, rows, tokens);
+  if (pause_ > 0 || ++n_drafted_ < next_plain_) return;
+  pause_ = 1;
+  n_drafted_ = 0;
+  next_plain_ = std::min(2 * next_plain_, kMostDrafted);
 }
 
 // Pauses drafting when plain decoding would have emitted more. Counts what was promised and what

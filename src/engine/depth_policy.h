@@ -32,6 +32,8 @@ class DepthPolicy {
 
   // Is it worth to draft at all, behind the step to come?
   bool Drafts() const { return pause_ == 0; }
+  // Steps of answers until it is.
+  int64_t pause() const { return pause_; }
 
   // Depths for the n sequences that were drafted for. confidence [n, block] before the sigmoid,
   // depths [n].
@@ -59,6 +61,7 @@ class DepthPolicy {
   bool is_trial_ = false;  // the depth of the step to come was not chosen for its worth
   int64_t pause_;          // steps without drafts still to come
   int64_t next_pause_;
+  int64_t n_drafted_ = 0, next_plain_;  // steps since a plain one, and when to have one
 };
 
 }  // namespace deepinfer

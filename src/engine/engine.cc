@@ -180,6 +180,15 @@ double Engine::Stats::tokens_per_verification() const {
   return 1 + static_cast<double>(n_accepted()) / static_cast<double>(n_verifications);
 }
 
+// A draft reads the rows of the last sliding_window tokens. While drafts pause for longer than it
+// takes to write those, steps of answers need not leave them.
+bool Engine::LeavesDraftRows(const StepRecord& step) const {
+  const bool only_answers = std::ranges::all_of(
+      step, [](const ScheduledRows& rows) { return rows.samples && rows.count == 1; });
+  return drafts_ && !(only_answers && executor_.options().draft_depth == "auto" &&
+                      depth_policy_.pause() > executor_.config().sliding_window);
+}
+
 std::span<const float> Engine::RunStep(const StepRecord& step) {
   std::vector<SeqRows> seqs;
   for (const ScheduledRows& rows : step) {
@@ -191,7 +200,7 @@ std::span<const float> Engine::RunStep(const StepRecord& step) {
     n_rows_ += rows.count;
   }
   ++n_steps_;
-  return executor_.Step(seqs);
+  return executor_.Step(seqs, nullptr, LeavesDraftRows(step));
 }
 
 std::vector<Delta> Engine::Step() {

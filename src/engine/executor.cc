@@ -313,11 +313,13 @@ void Executor::PoisonTemporaries() {
 
 void Executor::ShufflePhases(uint32_t seed) { impl_->shuffle_seed = seed; }
 
-std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const ProbeFn* observer) {
+std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const ProbeFn* observer,
+                                      bool draft_rows) {
   Impl& m = *impl_;
   CheckSeqRows(seqs, m.config, m.options);
   StepInputs* in = m.inputs.inputs();
   m.kv.FillInputs(seqs, in);
+  in->n_draft_rows = draft_rows ? in->n_rows : 0;
   m.FillEngram(seqs);
   const auto bucket = std::find_if(m.buckets.begin(), m.buckets.end(), [&](const Impl::Bucket& b) {
     return b.plan.rows >= in->n_rows;

@@ -52,8 +52,10 @@ class Executor {
   // slots open and blocks reserved. Returns logits [n, vocab_size] for the wanted rows in order,
   // valid until the next call. Does not change the lengths in kv(): the caller commits with
   // SetLength. Does not allocate. Throws Error for an id outside the vocabulary (before anything is
-  // computed) and for bad checkpoint data met in the step.
-  std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr);
+  // computed) and for bad checkpoint data met in the step. draft_rows: leave window rows of these
+  // tokens for drafts behind them; without, such drafts are poor guesses.
+  std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr,
+                              bool draft_rows = true);
 
   // `row`: one of the rows of logits that the last Step returned, still valid. Its largest logit's
   // id, the lowest among equals; -1 when none is above -inf, or one is NaN or +inf. The threads

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sampler/sampling.h"
 
 namespace deepinfer {
@@ -38,6 +40,42 @@ TEST(Executor, LargestLogitsAreTheSamplersGreedyTokens) {
         executor.kv().SetLength(slot, end);
       }
     }
+  }
+}
+
+// A step that leaves nothing for the draft stages has the same logits and does not touch their
+// rows.
+TEST(Executor, DraftRowsAreLeftWhereTheyAreWanted) {
+  for (const char* isa : {"generic", "auto"}) {
+    Executor executor(
+        {.engine = {.model = std::string(DI_SOURCE_DIR) + "/build/testdata/checkpoints/tiny",
+                    .max_model_len = 64,
+                    .max_num_batched_tokens = 32,
+                    .max_num_seqs = 2,
+                    .threads = 2,
+                    .isa = isa},
+         .all_logits = true,
+         .progress = {}});
+    ASSERT_GT(executor.draft_tokens(), 0);
+    const std::vector<TokenId> text = {5, 9, 7, 11, 13, 4, 8};
+    const KvPool& kv = executor.kv();
+    const auto ring_bytes = static_cast<size_t>(kv.shape().ring() * kv.shape().window_row_bytes);
+    std::vector<float> logits[2];
+    std::vector<uint8_t> rows[2];
+    for (const size_t with : {0u, 1u}) {
+      const SeqSlot slot = executor.kv().Open();
+      ASSERT_TRUE(executor.kv().Reserve(slot, 64));
+      const SeqRows seq[1] = {{slot, text, 0, std::ssize(text)}};
+      const std::span<const float> l = executor.Step(seq, nullptr, with == 1);
+      logits[with].assign(l.begin(), l.end());
+      const uint8_t* ring = kv.window_rows(executor.config().num_hidden_layers) +
+                            static_cast<size_t>(slot) * ring_bytes;
+      rows[with].assign(ring, ring + ring_bytes);
+    }
+    EXPECT_EQ(logits[0], logits[1]);
+    const auto is_zero = [](uint8_t b) { return b == 0; };
+    EXPECT_TRUE(std::ranges::all_of(rows[0], is_zero));
+    EXPECT_FALSE(std::ranges::all_of(rows[1], is_zero));
   }
 }
 

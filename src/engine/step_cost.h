@@ -1,4 +1,12 @@
-// StepCost: what a step of so many rows takes, learned from steps measured.
+// StepCost: seconds that a step of so many rows takes, predicted from steps measured.
+//
+// It knows rows only, not what they are for: rows of several sequences, of drafts or of a prompt
+// count alike. It predicts well what it was told about: steps like those measured (so far the
+// engine tells it of steps that continue answers, up to 64 rows), and numbers of rows in between
+// or beyond as far as the belief has the right shape there. Bytes alone do not have it where
+// multiplying bounds a step: who asks about chunks of a prompt believes in a cost that includes
+// operations, and keeps a StepCost of their own. Forgets slowly; pure, and deterministic in what
+// it was told.
 //
 // seconds = base + slope * growth(rows), where growth is what the believed cost of so many rows
 // exceeds that of one by, in parts of it; slope = base when the belief is right. A Kalman filter

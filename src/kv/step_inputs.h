@@ -34,6 +34,7 @@ struct StepInputs {
 
   // Valid parts.
   int32_t n_rows, n_seqs, n_samples;
+  int32_t n_draft_rows;             // rows that leave window rows for the draft stages: all or none
   int32_t n_groups[kMaxRatio + 1];  // by ratio: rows of this step that complete a group
 
   // Per row.

@@ -5,10 +5,11 @@
 
 namespace deepinfer {
 
-void AddTap(const StepContext& s, int layer, float* features) {
+void AddTap(StepContext s, int layer, float* features) {
   const std::vector<int>& targets = s.c.dspark_target_layer_ids;
   const auto target = std::find(targets.begin(), targets.end(), layer);
   if (target == targets.end()) return;
+  s.counted = &s.in->n_draft_rows;
   s.b.Add("draft.tap", s.k.tap,
           TapArgs{.n_rows = s.n_rows(),
                   .streams = s.streams,
@@ -21,7 +22,8 @@ void AddTap(const StepContext& s, int layer, float* features) {
 }
 
 // One main_x per position, and from it the position's window row in every stage.
-void AddDraftRows(const StepContext& s, float* features) {
+void AddDraftRows(StepContext s, float* features) {
+  s.counted = &s.in->n_draft_rows;
   const DraftWeights& w = s.m.weights.draft;
   const int64_t hidden = s.c.hidden_size, dim = s.c.head_dim;
   const int64_t stages = s.c.num_nextn_predict_layers, first = s.c.num_hidden_layers;

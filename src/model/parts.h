@@ -38,7 +38,9 @@ struct StepContext {
   float* scratch = nullptr;    // per thread
   int64_t scratch_stride = 0;  // floats
 
-  const int32_t* n_rows() const { return &in->n_rows; }
+  const int32_t* counted = nullptr;  // rows that phases are for; null: all of the step
+
+  const int32_t* n_rows() const { return counted != nullptr ? counted : &in->n_rows; }
   int64_t rows() const { return b.rows(); }
 
   // y = weight . x, rounded to bf16 where the numerics keep bf16 and `exact` is false.
@@ -141,9 +143,9 @@ void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, cons
 
 // features [rows, draft_features()]: the mean of the streams that enter a target layer, after its
 // Engram. Follows their collapse.
-void AddTap(const StepContext& s, int layer, float* features);
+void AddTap(StepContext s, int layer, float* features);
 // The window rows of all draft stages. Quantises the features in place.
-void AddDraftRows(const StepContext& s, float* features);
+void AddDraftRows(StepContext s, float* features);
 
 // "layers.3.attn_in"
 std::string LayerName(int layer, const char* what);

@@ -62,6 +62,12 @@ void Engine::Check(const Request& r) const {
   }
   for (int64_t i = 0; i < n_prompt; ++i) {
     const TokenId id = r.prompt[static_cast<size_t>(i)];
+    if (id >= 0 && id == executor_.config().image_token_id) {
+      throw Error(
+          Code::kUnsupported,
+          fmt::format("prompt: images are not supported, found their token {} at position {}", id,
+                      i));
+    }
     if (id >= 0 && id < vocab_size) continue;
     throw Error(Code::kInvalid, fmt::format("prompt: expected token ids 0 to {}, found {} at "
                                             "position {}",

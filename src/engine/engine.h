@@ -32,7 +32,7 @@ class Engine {
 
   // Throws Error(kInvalid) with one sentence for an empty prompt, a prompt that leaves no room for
   // an answer within max_model_len, an id outside the vocabulary, and for any parameter out of
-  // range. Any thread may call it.
+  // range; kUnsupported for an image's token. Any thread may call it.
   void Check(const Request& request) const;
 
   // Queues a request. Throws what Check throws.

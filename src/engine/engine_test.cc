@@ -210,6 +210,10 @@ TEST_F(DemoEngineTest, BadRequestsAreRefusedInOneSentence) {
               r.prompt = {-1, 3};
             }),
             "prompt: expected token ids 0 to 4095, found -1 at position 0");
+  EXPECT_EQ(refusal([](Request& r) {
+              r.prompt = {0, 7, 4095};
+            }),
+            "prompt: images are not supported, found their token 4095 at position 2");
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = -1; }),
             "max_tokens: expected 0 or more, found -1");
   EXPECT_EQ(refusal([](Request& r) { r.logprobs = 21; }), "logprobs: expected 0 to 20, found 21");

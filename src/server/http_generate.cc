@@ -1,7 +1,6 @@
 // Requests that ask for answers: /v1/completions and /v1/chat/completions.
 #include <fmt/format.h>
 
-#include <algorithm>
 
 #include "base/error.h"
 #include "chat/protocol.h"
@@ -115,12 +114,6 @@ void AddSamples(const Request& request, int64_t n, std::vector<Request>* out) {
   }
 }
 
-void RefuseImages(const std::vector<TokenId>& prompt, TokenId image) {
-  if (image < 0 || std::ranges::find(prompt, image) == prompt.end()) return;
-  throw HttpError{400,
-                  fmt::format("prompt: images are not supported, found their token {}", image)};
-}
-
 }  // namespace
 
 template <class Writer>
@@ -168,7 +161,6 @@ Service::PreparedCompletion Service::PrepareCompletion(const std::string& body) 
     const std::string* text = std::get_if<std::string>(&prompt);
     request.prompt = text != nullptr ? EncodeText(*text, out.request.add_special_tokens)
                                      : std::get<std::vector<TokenId>>(prompt);
-    RefuseImages(request.prompt, executor_->config().image_token_id);
     AddSamples(request, out.request.api.n, &out.engine);
     if (!out.request.echo) continue;
     const std::string echo =

@@ -14,14 +14,16 @@
 namespace deepinfer {
 namespace {
 
-Request RandomRequest(std::mt19937& random, int64_t vocab_size) {
+Request RandomRequest(std::mt19937& random, const ModelConfig& config) {
   const auto one_in = [&](uint32_t n) { return random() % n == 0; };
   const auto id = [&] {
-    return static_cast<TokenId>(random() % static_cast<uint32_t>(vocab_size));
+    return static_cast<TokenId>(random() % static_cast<uint32_t>(config.vocab_size));
   };
   Request r;
-  for (size_t n = 1 + random() % (one_in(4) ? 90 : 12); r.prompt.size() < n;)
-    r.prompt.push_back(id());
+  for (size_t n = 1 + random() % (one_in(4) ? 90 : 12); r.prompt.size() < n;) {
+    const TokenId next = id();
+    if (next != config.image_token_id) r.prompt.push_back(next);
+  }
   r.max_tokens = 1 + static_cast<int64_t>(random() % 24);
   r.seed = random();
   SamplingParams& s = r.sampling;
@@ -67,7 +69,7 @@ TEST(Exact, AnswersAreThoseWithoutDrafts) {
   for (int round = 0; round < kRounds; ++round) {
     std::vector<Request> requests;
     for (size_t n = 1 + random() % 4; requests.size() < n;)
-      requests.push_back(RandomRequest(random, plain.config().vocab_size));
+      requests.push_back(RandomRequest(random, plain.config()));
     const std::vector<SequenceResult> expected = Answers(plain, requests);
     const std::vector<SequenceResult> found =
         Answers(*drafting[static_cast<size_t>(round) % drafting.size()], requests);
@@ -88,7 +90,7 @@ TEST(Rejection, GreedyAnswersAreThoseWithoutDrafts) {
   Executor drafting = Load(options);
   std::mt19937 random(5);
   for (int round = 0; round < 10; ++round) {
-    Request request = RandomRequest(random, plain.config().vocab_size);
+    Request request = RandomRequest(random, plain.config());
     request.sampling.temperature = 0;
     ExpectSame(Answers(drafting, {request})[0], Answers(plain, {request})[0],
                "round " + std::to_string(round));

@@ -294,6 +294,7 @@ def test_underscores_are_dashes():
 @pytest.mark.parametrize("args, parts", [
     ((), ("--prompt",)),
     (("--prompt-ids", "[0,4096]"), ("4096", "4095")),
+    (("--prompt-ids", "[0,4095]"), ("images", "4095")),
     (("--prompt-ids", "[-1]"), ("-1", "0 to 4095")),
     (("--prompt-ids", "[99999999999]"), ("--prompt-ids", "99999999999")),
     (("--prompt-ids", "[1.5]"), ("--prompt-ids", "1.5")),

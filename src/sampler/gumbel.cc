@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "sampler/row.h"
+
 namespace deepinfer {
 namespace {
 
@@ -19,20 +21,6 @@ double NoiseBound(uint32_t word) { return (std::countl_one(word) + 1) * kNoisePe
 constexpr size_t kGroup = 64;  // tokens that are skipped together
 
 }  // namespace
-
-// Sixteen lanes, which the compiler can make vectors of.
-float LargestOf(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  float best[kLanes];
-  std::fill_n(best, kLanes, kMinusInf);
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    const float* v = values.data() + i;
-    for (size_t j = 0; j < kLanes; ++j) best[j] = v[j] > best[j] ? v[j] : best[j];
-  }
-  for (; i < values.size(); ++i) best[0] = values[i] > best[0] ? values[i] : best[0];
-  return *std::max_element(best, best + kLanes);
-}
 
 // The group with the largest logit goes first: it decides how much of the others can be skipped.
 void GumbelMax::Add(std::span<const float> logits, int64_t first) {

@@ -11,9 +11,6 @@
 
 namespace deepinfer {
 
-// The largest of them, -inf if there is none; NaN is passed over.
-float LargestOf(std::span<const float> values);
-
 // Takes a vocabulary piece by piece, in any order. The result is that of adding GumbelFromWord to
 // every logit: same values, same token.
 class GumbelMax {

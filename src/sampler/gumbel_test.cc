@@ -82,17 +82,5 @@ TEST(GumbelMax, EqualSumsGoToTheLowerIdInAnyOrder) {
   ExpectPlain(logits, {9, 0, 1}, 64, true);
 }
 
-TEST(LargestOf, PassesOverNan) {
-  std::vector<float> values(100, kNan);
-  EXPECT_EQ(LargestOf(values), -kInf);
-  EXPECT_EQ(LargestOf({}), -kInf);
-  for (size_t at : {size_t{0}, size_t{31}, size_t{96}, size_t{99}}) {
-    values.assign(100, -5);
-    values[at] = -2;
-    values[50] = kNan;
-    EXPECT_EQ(LargestOf(values), -2);
-  }
-}
-
 }  // namespace
 }  // namespace deepinfer

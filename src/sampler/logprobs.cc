@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "sampler/row.h"
+#include "sampler/sampling.h"
 
 namespace deepinfer {
 
@@ -18,14 +19,8 @@ void ComputeLogprobs(std::span<const float> logits, TokenId chosen, int top, Tok
     throw Error(Code::kInvalid,
                 fmt::format("top_logprobs: expected 0 to {}, found {}", kMaxTopLogprobs, top));
   }
-  float largest = -std::numeric_limits<float>::infinity();
-  for (size_t t = 0; t < logits.size(); ++t) {
-    if (!(logits[t] < std::numeric_limits<float>::infinity())) {
-      throw Error(Code::kInvalid,
-                  fmt::format("logit of token {}: expected a number, found {}", t, logits[t]));
-    }
-    largest = std::max(largest, logits[t]);
-  }
+  CheckLogits(logits);
+  const float largest = LargestOf(logits);
   double sum = 0;
   for (float logit : logits) sum += std::exp(double{logit} - double{largest});
   const double log_total = double{largest} + std::log(sum);

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "base/error.h"
 #include "sampler/gumbel.h"
+#include "sampler/row.h"
 
 namespace deepinfer {
 namespace {
@@ -25,15 +28,6 @@ void CheckId(const char* name, TokenId id, int64_t vocab_size) {
   if (id >= 0 && id < vocab_size) return;
   throw Error(Code::kInvalid,
               fmt::format("{}: expected a token id below {}, found {}", name, vocab_size, id));
-}
-
-void CheckLogits(std::span<const float> logits) {
-  if (logits.empty()) throw Error(Code::kInvalid, "logits: expected one per token, found none");
-  for (size_t t = 0; t < logits.size(); ++t) {
-    if (logits[t] < std::numeric_limits<float>::infinity()) continue;  // false for NaN
-    throw Error(Code::kInvalid,
-                fmt::format("logit of token {}: expected a number, found {}", t, logits[t]));
-  }
 }
 
 // Steps 1 and 2: what may not be drawn at all.
@@ -85,7 +79,7 @@ void ApplyPenalties(std::span<float> logits, const SamplingParams& params, const
 }
 
 float LargestLogit(std::span<const float> logits) {
-  const float largest = *std::ranges::max_element(logits);
+  const float largest = LargestOf(logits);
   if (std::isfinite(largest)) return largest;
   throw Error(Code::kInvalid, largest < 0
                                   ? "logits: masks and bias leave no token that may be drawn"
@@ -101,57 +95,74 @@ void ApplyMinP(std::span<float> logits, float min_p, float largest) {
   }
 }
 
-void CollectCandidates(std::span<const float> logits, std::vector<Candidate>& candidates) {
-  candidates.clear();
-  for (size_t t = 0; t < logits.size(); ++t) {
-    if (logits[t] > kMinusInf) candidates.push_back({logits[t], static_cast<TokenId>(t), 0});
-  }
+// Not above the k-th largest value: k groups of tokens have one that is not below it.
+float BelowTopK(std::span<const float> logits, size_t k, std::vector<float>& maxima) {
+  constexpr size_t kGroup = 64;
+  maxima.clear();
+  for (size_t i = 0; i < logits.size(); i += kGroup)
+    maxima.push_back(LargestOf(logits.subspan(i, std::min(kGroup, logits.size() - i))));
+  if (k > maxima.size()) return kMinusInf;
+  const auto kth = maxima.begin() + static_cast<int64_t>(k) - 1;
+  std::ranges::nth_element(maxima, kth, std::greater());
+  return *kth;
 }
 
 // Step 10: keep what is not below the k-th largest value; ties at it all stay.
-void ApplyTopK(std::span<float> logits, int top_k, std::vector<Candidate>& candidates) {
+void ApplyTopK(std::span<float> logits, int top_k, SamplingWorkspace& workspace) {
   if (top_k <= 0) return;
-  CollectCandidates(logits, candidates);
-  if (top_k >= std::ssize(candidates)) return;
-  const auto kth = candidates.begin() + (top_k - 1);
-  std::nth_element(candidates.begin(), kth, candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
-  const float threshold = kth->logit;
-  for (float& logit : logits) {
-    if (logit < threshold) logit = kMinusInf;
+  const float bound = BelowTopK(logits, static_cast<size_t>(top_k), workspace.maxima);
+  std::vector<float>& values = workspace.values;
+  values.clear();
+  for (float logit : logits) {
+    if (logit > kMinusInf && logit >= bound) values.push_back(logit);
   }
+  if (std::ssize(values) < top_k) return;
+  const auto kth = values.begin() + (top_k - 1);
+  std::ranges::nth_element(values, kth, std::greater());
+  const float threshold = *kth;
+  for (float& logit : logits) logit = logit < threshold ? kMinusInf : logit;
+}
+
+// The 512 steps of 1/8 below the largest logit. What is in the last one, e^-64 and less, never
+// reaches the set that top_p keeps.
+constexpr int kSteps = 512;
+int StepOf(float logit, float largest) {
+  return static_cast<int>(std::min((largest - logit) * 8, float{kSteps - 1}));
 }
 
 // Step 11: keep t when the probability of all tokens in front of it, by (value, lower id first), is
-// below top_p. Halves the undecided range around its median instead of sorting all of it: linear
-// time, the same set.
+// below top_p. Weights are added up by step; only the step at the border is sorted.
 void ApplyTopP(std::span<float> logits, float top_p, float largest,
                std::vector<Candidate>& candidates) {
   if (top_p >= 1) return;
-  CollectCandidates(logits, candidates);
-  double total = 0;
-  for (Candidate& c : candidates) total += c.weight = std::exp(double{c.logit} - double{largest});
-  const double limit = double{top_p} * total;
-
-  // Candidates before `kept` stay, those from `dropped` on go; `in_front` is the weight of the
-  // former.
-  auto kept = candidates.begin(), dropped = candidates.end();
-  double in_front = 0;
-  while (kept < dropped) {
-    const auto middle = kept + (dropped - kept) / 2;
-    std::nth_element(kept, middle, dropped, [](const Candidate& a, const Candidate& b) {
-      return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    });
-    double before_middle = in_front;
-    for (auto c = kept; c < middle; ++c) before_middle += c->weight;
-    if (before_middle >= limit) {
-      dropped = middle;
-    } else {
-      in_front = before_middle + middle->weight;
-      kept = middle + 1;
-    }
+  double sums[kSteps] = {};
+  for (float logit : logits) {
+    if (logit > kMinusInf)
+      sums[StepOf(logit, largest)] += std::exp(double{logit} - double{largest});
   }
-  for (auto c = kept; c < candidates.end(); ++c) logits[c->id] = kMinusInf;
+  const double limit = double{top_p} * std::accumulate(sums, sums + kSteps, 0.0);
+  double in_front = 0;
+  int border = 0;
+  while (border < kSteps - 1 && in_front + sums[border] < limit) in_front += sums[border++];
+
+  candidates.clear();
+  for (size_t t = 0; t < logits.size(); ++t) {
+    if (logits[t] > kMinusInf && StepOf(logits[t], largest) == border)
+      candidates.push_back({logits[t], static_cast<TokenId>(t)});
+  }
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  });
+  Candidate last = candidates.front();
+  for (const Candidate& c : candidates) {
+    if (in_front >= limit) break;
+    in_front += std::exp(double{c.logit} - double{largest});
+    last = c;
+  }
+  for (size_t t = 0; t < logits.size(); ++t) {
+    if (logits[t] < last.logit || (logits[t] == last.logit && std::cmp_greater(t, last.id)))
+      logits[t] = kMinusInf;
+  }
 }
 
 }  // namespace
@@ -190,6 +201,15 @@ float SamplingParams::EffectiveTemperature() const {
   return temperature < 1e-5f ? 0.0f : std::max(temperature, 0.01f);
 }
 
+void CheckLogits(std::span<const float> logits) {
+  if (logits.empty()) throw Error(Code::kInvalid, "logits: expected one per token, found none");
+  if (AllBelowInfinity(logits)) return;
+  const auto bad = std::ranges::find_if(
+      logits, [](float l) { return !(l < std::numeric_limits<float>::infinity()); });
+  throw Error(Code::kInvalid, fmt::format("logit of token {}: expected a number, found {}",
+                                          bad - logits.begin(), *bad));
+}
+
 void ProcessLogits(std::span<float> logits, const SamplingParams& params, const History& history,
                    SamplingWorkspace& workspace, AllowedTokens allowed) {
   CheckLogits(logits);
@@ -200,19 +220,18 @@ void ProcessLogits(std::span<float> logits, const SamplingParams& params, const 
   }
   ApplyPenalties(logits, params, history, workspace);
   const float temperature = params.EffectiveTemperature();
-  if (temperature != 0) {
+  if (temperature != 0 && temperature != 1) {
     for (float& logit : logits) logit /= temperature;
   }
   const float largest = LargestLogit(logits);
   if (temperature == 0) return;
   ApplyMinP(logits, params.min_p, largest);
-  ApplyTopK(logits, params.top_k, workspace.candidates);
+  ApplyTopK(logits, params.top_k, workspace);
   ApplyTopP(logits, params.top_p, largest, workspace.candidates);
 }
 
 TokenId ArgMax(std::span<const float> logits) {
-  return static_cast<TokenId>(std::ranges::max_element(logits) -
-                              logits.begin());  // the first of equal values
+  return static_cast<TokenId>(std::ranges::find(logits, LargestOf(logits)) - logits.begin());
 }
 
 TokenId GumbelArgMax(std::span<const float> logits, const DrawKey& key, Stream stream) {

@@ -50,13 +50,16 @@ struct SamplingWorkspace {
   struct Candidate {
     float logit;
     TokenId id;
-    double weight;  // exp(logit - largest), by top-p
   };
   std::vector<float> logits;          // [vocab] processed copy
   std::vector<int32_t> output_count;  // [vocab], all 0 between calls
   std::vector<uint8_t> seen;          // [vocab], all 0 between calls
-  std::vector<Candidate> candidates;
+  std::vector<float> maxima, values;  // by top-k
+  std::vector<Candidate> candidates;  // by top-p
 };
+
+// Throws Error(kInvalid) naming the first token whose logit is NaN or +inf, and when there is none.
+void CheckLogits(std::span<const float> logits);
 
 // Masks, bias and penalties, then (unless greedy) temperature, min-p, top-k and top-p, in this
 // order and in place. A token that cannot be drawn becomes -inf. Throws Error(kInvalid) on NaN or

@@ -107,13 +107,19 @@ TEST(Sampling, AgreesWithTheFixtures) {
   EXPECT_EQ(n, 40);
 }
 
+// Steps of 1/8 to 32 nats between neighbours of a sorted row, with and without equal values.
 TEST(Sampling, TopPKeepsTheSetOfAFullSort) {
-  for (uint32_t seed = 0; seed < 20; ++seed) {
+  for (uint32_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
-    const std::vector<float> logits = RandomLogits(20000, seed);
+    std::vector<float> logits = RandomLogits(20000, seed);
+    constexpr float kScales[] = {0.001f, 0.3f, 1, 10};
+    for (float& logit : logits) logit *= kScales[seed % 4];
+    if (seed % 3 == 1) {
+      for (float& logit : logits) logit = std::round(logit * 4) / 4;
+    }
     std::vector<TokenId> order(logits.size());
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+    std::ranges::stable_sort(order, [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
     long double total = 0, sum = 0;
     for (float logit : logits) total += std::exp(static_cast<long double>(logit));
     const float top_p = 0.05f + 0.0499f * static_cast<float>(seed % 20);
@@ -139,6 +145,27 @@ TEST(Sampling, TopKKeepsAllTiesAtTheThreshold) {
   EXPECT_EQ(KeptAfter({3, 1, 2, 2, 0}, {.top_k = 2}), (std::vector<TokenId>{0, 2, 3}));
   EXPECT_EQ(KeptAfter({3, 1, 2}, {.top_k = 3}), (std::vector<TokenId>{0, 1, 2}));
   EXPECT_EQ(KeptAfter({3, 1, 2}, {.top_k = -1}), (std::vector<TokenId>{0, 1, 2}));
+}
+
+TEST(Sampling, TopKKeepsTheSetOfAFullSort) {
+  for (int size : {1, 63, 64, 65, 1000}) {
+    for (bool equals : {false, true}) {
+      std::vector<float> logits = RandomLogits(size, static_cast<uint32_t>(size));
+      if (equals) {
+        for (float& logit : logits) logit = std::round(logit);
+      }
+      std::vector<float> sorted = logits;
+      std::ranges::sort(sorted, std::greater());
+      for (int k = 1; k <= size + 1; k += 1 + k / 7) {
+        const float least = sorted[static_cast<size_t>(std::min(k, size) - 1)];
+        std::vector<TokenId> expected;
+        for (TokenId t = 0; t < size; ++t) {
+          if (logits[static_cast<size_t>(t)] >= least) expected.push_back(t);
+        }
+        EXPECT_EQ(KeptAfter(logits, {.top_k = k}), expected) << k << " of " << size;
+      }
+    }
+  }
 }
 
 TEST(Sampling, MinPComesBeforeTopKAndTopPAfterIt) {

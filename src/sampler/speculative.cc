@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "sampler/row.h"
+
 namespace deepinfer {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 // ln(sum(exp(logits))).
 double LogSum(std::span<const float> logits) {
-  const double largest = *std::ranges::max_element(logits);
+  const double largest = LargestOf(logits);
   double total = 0;
   for (float logit : logits) total += std::exp(double{logit} - largest);
   return largest + std::log(total);

@@ -33,7 +33,7 @@ Engine::Engine(Executor* executor, bool drafts)
     : executor_(*executor),
       drafts_(drafts && executor->draft_tokens() > 0),
       scheduler_(&executor->kv(), executor->options().max_num_batched_tokens,
-                 executor->options().prefix_cache_mib << 20),
+                 executor->max_logits(), executor->options().prefix_cache_mib << 20),
       model_stop_ids_{executor->config().eos_token_id, executor->config().bos_token_id},
       depth_policy_(
           executor->options().num_speculative_tokens,
@@ -81,6 +81,8 @@ void Engine::Check(const Request& r) const {
     throw Error(Code::kInvalid,
                 fmt::format("logprobs: expected 0 to {}, found {}", kMaxTopLogprobs, *r.logprobs));
   }
+  if (r.prompt_logprobs && !r.logprobs)
+    throw Error(Code::kInvalid, "prompt_logprobs: expected logprobs beside it, found none");
   if (r.grammar != nullptr && (r.ignore_eos || r.sampling.min_tokens > 0)) {
     throw Error(Code::kInvalid,
                 "grammar: expected an answer that may end where its grammar ends, found ignore_eos "
@@ -99,6 +101,7 @@ void Engine::Check(const Request& r) const {
 int64_t Engine::MostTokens(const Request& r) const {
   const int64_t n_prompt = std::ssize(r.prompt);
   const int64_t room = executor_.options().max_model_len - n_prompt;
+  if (r.prompt_only) return n_prompt + 1;
   return n_prompt + (r.max_tokens == 0 ? room : std::min(r.max_tokens, room));
 }
 
@@ -111,7 +114,7 @@ RequestId Engine::Submit(Request request) {
     ids.insert(ids.end(), model_stop_ids_.begin(), model_stop_ids_.end());
   }
   const RequestId id = next_id_;
-  scheduler_.Add(id, request.prompt, max_tokens);
+  scheduler_.Add(id, request.prompt, max_tokens, request.prompt_logprobs);
   StopStrings stop(request.stop);
   std::optional<StreamDecoder> decoder;
   if (executor_.has_tokenizer()) decoder.emplace(executor_.tokenizer(), /*skip_special=*/true);
@@ -202,7 +205,7 @@ std::span<const float> Engine::RunStep(const StepRecord& step) {
     seqs.push_back({.slot = rows.slot,
                     .tokens = tokens.first(static_cast<size_t>(rows.first + rows.count)),
                     .first = rows.first,
-                    .n_logits = rows.samples ? 1 + rows.n_drafts : 0});
+                    .n_logits = rows.n_logits});
     n_rows_ += rows.count;
   }
   ++n_steps_;
@@ -255,11 +258,13 @@ void Engine::Compute(const StepRecord& step, std::vector<Delta>* deltas) {
   const auto vocab_size = static_cast<size_t>(executor_.config().vocab_size);
   std::vector<std::vector<TokenId>> emitted;
   for (const ScheduledRows& rows : step) {
-    if (!rows.samples) continue;
-    const size_t n = (1 + static_cast<size_t>(rows.n_drafts)) * vocab_size;
+    if (rows.n_logits == 0) continue;
     Delta& delta =
         deltas->emplace_back(Delta{.id = rows.id, .n_cached = scheduler_.n_cached(rows.id)});
-    emitted.push_back(Emit(rows, logits.first(n), &delta));
+    const size_t n = static_cast<size_t>(rows.n_logits) * vocab_size;
+    const size_t n_emit = rows.samples ? (1 + static_cast<size_t>(rows.n_drafts)) * vocab_size : 0;
+    Score(rows, logits.first(n - n_emit), &delta);
+    if (rows.samples) emitted.push_back(Emit(rows, logits.subspan(n - n_emit, n_emit), &delta));
     logits = logits.subspan(n);
     if (delta.finish == FinishReason::kError) Cancel(rows.id);
   }
@@ -277,7 +282,8 @@ void Engine::Compute(const StepRecord& step, std::vector<Delta>* deltas) {
 void Engine::ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas) {
   draft_s_ = 0;
   for (ScheduledRows rows : step) {
-    rows.count -= std::exchange(rows.n_drafts, 0);
+    rows.count -= rows.n_drafts;
+    rows.n_logits -= std::exchange(rows.n_drafts, 0);
     try {
       Compute({rows}, deltas);
     } catch (const Error& e) {
@@ -294,6 +300,24 @@ void Engine::NoteDraftFault(const StepRecord& step, const char* what) {
   draft_fault_ = what;
 }
 
+// Log-probabilities of the prompt's tokens behind the rows that these logits are of; the last row
+// that samples is not among them.
+void Engine::Score(const ScheduledRows& rows, std::span<const float> logits, Delta* delta) {
+  const Request& request = active_.at(rows.id).request;
+  const auto vocab_size = static_cast<size_t>(executor_.config().vocab_size);
+  auto next = static_cast<size_t>(rows.first + rows.count - rows.n_logits);
+  try {
+    for (; !logits.empty(); logits = logits.subspan(vocab_size)) {
+      const TokenId token = request.prompt[++next];
+      ComputeLogprobs(logits.first(vocab_size), token, *request.logprobs, &logprobs_);
+      delta->prompt_logprobs.push_back({token, logprobs_.chosen, logprobs_.rank, logprobs_.top});
+    }
+  } catch (const Error& e) {
+    delta->finish = FinishReason::kError;
+    delta->error = e.what();
+  }
+}
+
 // Verifies the drafts of a sequence row by row. logits [1 + n_drafts, vocabulary] of its last rows.
 // Returns the tokens that its answer goes on with; a row that nothing can be drawn from ends it.
 std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const float> logits,
@@ -301,6 +325,11 @@ std::vector<TokenId> Engine::Emit(const ScheduledRows& rows, std::span<const flo
   Active& active = active_.at(rows.id);
   const int64_t n_known = std::ssize(scheduler_.tokens(rows.id));
   const size_t vocab_size = logits.size() / (1 + static_cast<size_t>(rows.n_drafts));
+  if (delta->finish) return {};  // its prompt failed
+  if (active.request.prompt_only) {
+    delta->finish = FinishReason::kLength;
+    return {TokenId{}};  // nobody hears of it
+  }
   std::vector<TokenId> emitted;
   for (size_t r = 0;; ++r) {
     const std::span<const float> row = logits.subspan(r * vocab_size, vocab_size);

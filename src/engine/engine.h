@@ -108,6 +108,7 @@ class Engine {
   void ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas);
   void NoteChunk(const StepRecord& step, std::span<const Delta> deltas, double seconds);
   void NoteDraftFault(const StepRecord& step, const char* what);
+  void Score(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
   std::vector<TokenId> Emit(const ScheduledRows& rows, std::span<const float> logits, Delta* delta);
   Verdict Judge(const ScheduledRows& rows, std::span<const float> logits, size_t row);
   Verdict Draw(const Active& active, std::span<const float> logits, std::span<const TokenId> tokens,

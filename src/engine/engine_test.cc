@@ -217,6 +217,8 @@ TEST_F(DemoEngineTest, BadRequestsAreRefusedInOneSentence) {
   EXPECT_EQ(refusal([](Request& r) { r.max_tokens = -1; }),
             "max_tokens: expected 0 or more, found -1");
   EXPECT_EQ(refusal([](Request& r) { r.logprobs = 21; }), "logprobs: expected 0 to 20, found 21");
+  EXPECT_THAT(refusal([](Request& r) { r.prompt_logprobs = true; }),
+              testing::StartsWith("prompt_logprobs: expected logprobs"));
   EXPECT_EQ(refusal([](Request& r) {
               r.stop = {"a", ""};
             }),
@@ -314,6 +316,47 @@ TEST_F(DemoEngineTest, SharedPrefixesGiveTheSameAnswerFromFewerRows) {
     before = rows();
     ExpectEqual(RunOne(&engine_, next), expected, "the next turn");
     EXPECT_LE(rows() - before, 64 + 10 + 100) << "of " << std::ssize(next.prompt) + 100;
+  }
+}
+
+// The tokens of an answer as those of a prompt: the same bits, whatever is remembered of it,
+// however few logits a step has room for, and with nothing behind the prompt.
+TEST_F(DemoEngineTest, PromptLogprobsAreThoseOfTheAnswer) {
+  Request request = Greedy(Ids("In the beginning"), 150);
+  request.sampling.temperature = 1;
+  request.seed = 8;
+  request.logprobs = 3;
+  request.ignore_eos = true;
+  const SequenceResult answer = RunOne(&engine_, request);
+  const size_t n_prompt = request.prompt.size();
+  request.prompt.insert(request.prompt.end(), answer.token_ids.begin(), answer.token_ids.end());
+  request.prompt_logprobs = true;
+  request.max_tokens = 2;
+  const SequenceResult scored = RunOne(&engine_, request);
+  EXPECT_EQ(scored.token_ids.size(), 2u);
+  ASSERT_EQ(scored.prompt_logprobs.size(), request.prompt.size() - 1);
+  SequenceResult behind = answer;
+  behind.logprobs.assign(scored.prompt_logprobs.begin() + static_cast<int64_t>(n_prompt) - 1,
+                         scored.prompt_logprobs.end());
+  ExpectEqual(behind, answer, "the answer's part");
+
+  request.prompt_only = true;
+  const RequestId ids[] = {engine_.Submit(request), engine_.Submit(request)};
+  Results results;
+  while (!engine_.idle()) {
+    for (const Delta& delta : engine_.Step()) {
+      EXPECT_EQ(delta.n_cached, 0);
+      results[delta.id].Append(delta);
+    }
+  }
+  for (const RequestId id : ids) {
+    EXPECT_TRUE(results[id].token_ids.empty());
+    EXPECT_EQ(results[id].finish, FinishReason::kLength);
+    SequenceResult both = scored;
+    both.logprobs = results[id].prompt_logprobs;
+    SequenceResult expected = scored;
+    expected.logprobs = scored.prompt_logprobs;
+    ExpectEqual(both, expected, "no answer");
   }
 }
 

@@ -25,6 +25,9 @@ namespace deepinfer {
 
 namespace {
 
+// Of prompts whose log-probabilities are wanted so many rows fit a step, however few are verified.
+constexpr int64_t kMinLogits = 32;
+
 // Fills in what the options leave to the model and the machine, and checks them against it.
 EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
   o.Validate();
@@ -167,6 +170,7 @@ struct Executor::Impl {
     int64_t max_samples;
   };
   std::vector<Bucket> buckets;
+  int64_t max_logits;
   ForwardOutput last{};  // of the last step
   std::optional<Drafter> drafter;
   std::optional<uint32_t> shuffle_seed;
@@ -215,12 +219,13 @@ void Executor::Impl::BuildPlans(bool all_logits) {
                                options.routing == "uniform",
                                static_cast<float>(options.routing_overlap)};
   if (drafts) drafter.emplace(context, options.max_num_seqs, static_cast<int>(options.threads));
+  // A verification wants the logits of the newest token and of every draft.
+  const int64_t verified =
+      options.max_num_seqs * (1 + (drafts ? options.num_speculative_tokens : 0));
+  max_logits = all_logits ? options.max_num_batched_tokens : std::max(verified, kMinLogits);
   const auto build = [&](int64_t rows, std::byte* base) {
     PlanBuilder builder(rows, static_cast<int>(options.threads), base);
-    // A verification wants the logits of the newest token and of every draft.
-    const int64_t verified =
-        options.max_num_seqs * (1 + (drafts ? options.num_speculative_tokens : 0));
-    const int64_t max_samples = all_logits ? rows : std::min(rows, verified);
+    const int64_t max_samples = std::min(rows, max_logits);
     const ForwardOutput out = BuildForward(context, max_samples, builder);
     memory = builder.memory();
     return Bucket{builder.Take(), out, max_samples};
@@ -345,6 +350,8 @@ TokenId Executor::LargestLogit(std::span<const float> row) const {
   DI_CHECK(r >= 0 && r < m.inputs.inputs()->n_samples) << "row " << r;
   return LargestOfParts(m.last.top + r * m.team.size(), m.team.size());
 }
+
+int64_t Executor::max_logits() const { return impl_->max_logits; }
 
 int64_t Executor::draft_tokens() const {
   return impl_->drafter ? impl_->config.dspark_block_size : 0;

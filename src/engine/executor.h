@@ -69,6 +69,9 @@ class Executor {
   // SetLength without computing its tokens (measurements).
   void PlantCaches(uint64_t seed);
 
+  // Rows of a step whose logits may be wanted.
+  int64_t max_logits() const;
+
   // Tokens of a draft block; 0 when the model has no draft stages or options().speculative is off.
   int64_t draft_tokens() const;
 

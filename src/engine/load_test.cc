@@ -1,6 +1,7 @@
 // Answers under load, on models/demo: whatever else runs, comes, leaves or is remembered.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -39,10 +40,13 @@ Request Ask(std::mt19937& random, int64_t n_prompt, int64_t max_tokens) {
 void ExpectEqual(const SequenceResult& a, const SequenceResult& b) {
   EXPECT_EQ(a.token_ids, b.token_ids);
   EXPECT_EQ(a.error, b.error);
-  ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
-  for (size_t i = 0; i < a.logprobs.size(); ++i) {
-    EXPECT_EQ(a.logprobs[i].logprob, b.logprobs[i].logprob) << "token " << i;
-    EXPECT_EQ(a.logprobs[i].top, b.logprobs[i].top) << "token " << i;
+  for (const auto logprobs : {&SequenceResult::logprobs, &SequenceResult::prompt_logprobs}) {
+    ASSERT_EQ((a.*logprobs).size(), (b.*logprobs).size());
+    for (size_t i = 0; i < (a.*logprobs).size(); ++i) {
+      EXPECT_EQ((a.*logprobs)[i].id, (b.*logprobs)[i].id) << "token " << i;
+      EXPECT_EQ((a.*logprobs)[i].logprob, (b.*logprobs)[i].logprob) << "token " << i;
+      EXPECT_EQ((a.*logprobs)[i].top, (b.*logprobs)[i].top) << "token " << i;
+    }
   }
 }
 
@@ -105,13 +109,15 @@ TEST(Load, FiftyMixedLengthsAloneAndTogetherEnd) {
 TEST(Load, OnePromptAmongOthersThatJoinLeaveAndPreempt) {
   std::mt19937 random(59);
   const Request canary = Ask(random, 70, 50);
+  Request scored = Ask(random, 130, 50);
+  scored.prompt_logprobs = true;
   Request sampled = Ask(random, 5, 50);
   sampled.sampling.temperature = 1;
   sampled.seed = 60;
   std::vector<SequenceResult> expected;
   {
     const std::unique_ptr<Executor> executor = Load(Options());
-    for (const Request& r : {canary, sampled}) {
+    for (const Request& r : {canary, sampled, scored}) {
       Engine engine(executor.get());
       expected.push_back(RunOne(&engine, r));
     }
@@ -139,14 +145,15 @@ TEST(Load, OnePromptAmongOthersThatJoinLeaveAndPreempt) {
       others.push_back(engine.Submit(other));
     };
     for (int i = 0; i < n_others / 2; ++i) join();
-    const RequestId ids[] = {engine.Submit(canary), engine.Submit(sampled)};
-    while (!results[ids[0]].finish || !results[ids[1]].finish) {
+    const RequestId ids[] = {engine.Submit(canary), engine.Submit(sampled), engine.Submit(scored)};
+    const auto ended = [&](RequestId id) { return results[id].finish.has_value(); };
+    while (!std::ranges::all_of(ids, ended)) {
       if (std::ssize(others) < n_others && random() % 3 == 0) join();
       if (!others.empty() && random() % 40 == 0) engine.Cancel(others[random() % others.size()]);
       for (const Delta& delta : engine.Step()) results[delta.id].Append(delta);
     }
     n_preemptions += engine.stats().n_preemptions;
-    for (size_t i = 0; i < 2; ++i) ExpectEqual(results[ids[i]], expected[i]);
+    for (size_t i = 0; i < 3; ++i) ExpectEqual(results[ids[i]], expected[i]);
     for (const RequestId id : others) engine.Cancel(id);
     EXPECT_TRUE(engine.idle());
     ExpectAllBlocksBack(*executor);

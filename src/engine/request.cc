@@ -30,6 +30,8 @@ void SequenceResult::Append(const Delta& delta) {
   token_ids.insert(token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   text += delta.text;
   logprobs.insert(logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+  prompt_logprobs.insert(prompt_logprobs.end(), delta.prompt_logprobs.begin(),
+                         delta.prompt_logprobs.end());
   if (delta.finish) finish = delta.finish;
   error += delta.error;
 }

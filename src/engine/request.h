@@ -31,6 +31,10 @@ struct Request {
   std::shared_ptr<const Grammar> grammar = {};
   std::optional<TokenId> grammar_after = {};
   std::optional<int> logprobs;  // report those of the answer, with so many alternatives (0 to 20)
+  // Also those of the prompt's tokens but the first, bit for bit what they would be as tokens of an
+  // answer. Needs logprobs. All of such a prompt is computed, whatever is remembered of it.
+  bool prompt_logprobs = false;
+  bool prompt_only = false;  // there is no answer: ends with kLength behind its prompt
 };
 
 // How the model's makers want it sampled, where they say.
@@ -64,7 +68,8 @@ struct Delta {
   // special tokens, the stop token and the stop string.
   std::string text = {};
   std::vector<TokenLogprob> logprobs = {};  // one for each of token_ids when asked for, else empty
-  std::optional<FinishReason> finish = {};  // set in the last delta
+  std::vector<TokenLogprob> prompt_logprobs = {};  // of the next tokens of the prompt, likewise
+  std::optional<FinishReason> finish = {};         // set in the last delta
   std::string error = {};
   // Tokens of the prompt that did not have to be computed: others had computed them.
   int64_t n_cached = 0;
@@ -74,7 +79,7 @@ struct Delta {
 struct SequenceResult {
   std::vector<TokenId> token_ids;
   std::string text;
-  std::vector<TokenLogprob> logprobs;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
   std::optional<FinishReason> finish;
   std::string error;
 

@@ -19,8 +19,12 @@ int64_t WholePages(int64_t tokens) { return tokens / kBlockTokens * kBlockTokens
 
 }  // namespace
 
-Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t prefix_cache_bytes)
-    : kv_(kv), max_num_batched_tokens_(max_num_batched_tokens), prefixes_(kv, prefix_cache_bytes) {}
+Scheduler::Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t max_logits,
+                     int64_t prefix_cache_bytes)
+    : kv_(kv),
+      max_num_batched_tokens_(max_num_batched_tokens),
+      max_logits_(max_logits),
+      prefixes_(kv, prefix_cache_bytes) {}
 
 void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   // The last token of an answer is never computed.
@@ -34,12 +38,13 @@ void Scheduler::Check(int64_t n_prompt, int64_t max_tokens) const {
   }
 }
 
-void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
+void Scheduler::Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool scores) {
   DI_CHECK(!prompt.empty() && std::ssize(prompt) < max_tokens && Find(id) == nullptr)
       << "request " << id << " prompt " << prompt.size() << " most " << max_tokens;
   Check(std::ssize(prompt), max_tokens);
   const int64_t n_known = std::ssize(prompt);
-  waiting_.push_back({id, std::move(prompt), n_known, max_tokens, n_known});
+  waiting_.push_back(
+      {id, std::move(prompt), n_known, max_tokens, n_known, scores ? 0 : n_known - 1});
 }
 
 void Scheduler::Finish(RequestId id) {
@@ -77,8 +82,10 @@ StepRecord Scheduler::Next(const ChunkLimit& limit) {
 
 void Scheduler::Take(const Sequence& seq, int64_t count, int64_t n_drafts, StepRecord* step) const {
   const int64_t first = kv_->length(seq.slot);
-  const bool samples = first + count == seq.n_known;
-  step->push_back({seq.id, seq.slot, first, count + n_drafts, samples, n_drafts});
+  const int64_t end = first + count;
+  const int64_t n_logits = std::max(end - std::max(first, seq.n_silent), int64_t{0}) + n_drafts;
+  const bool samples = end == seq.n_known;
+  step->push_back({seq.id, seq.slot, first, count + n_drafts, samples, n_drafts, n_logits});
 }
 
 // Rows of all whose last token alone is not in the caches. Returns which others are running.
@@ -98,12 +105,18 @@ std::vector<size_t> Scheduler::TakeAnswers(int64_t* budget, StepRecord* step) {
   return prompts;
 }
 
-// Shares `rows` rows out to these of the running; all blocks are there.
+// Shares `rows` rows out to these of the running; all blocks are there. Each may have the logits of
+// one row, what is left of max_logits_ goes to the oldest that want more.
 void Scheduler::TakeChunk(std::span<const size_t> prompts, int64_t rows, StepRecord* step) {
   std::vector<int64_t> left, counts(prompts.size());
+  int64_t logits = max_logits_ - std::ssize(prompts);
+  for (const ScheduledRows& answer : *step) logits -= answer.n_logits;
   for (const size_t i : prompts) {
-    if (kv_->length(running_[i].slot) == running_[i].n_found) LookAgain(&running_[i]);
-    left.push_back(Left(running_[i]));
+    Sequence& seq = running_[i];
+    if (kv_->length(seq.slot) == seq.n_found) LookAgain(&seq);
+    const int64_t free = std::max(seq.n_silent - kv_->length(seq.slot), int64_t{0}) + 1;
+    left.push_back(std::min(Left(seq), free + logits));
+    logits -= std::max(left.back() - free, int64_t{0});
   }
   std::vector<size_t> order(prompts.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -181,10 +194,15 @@ bool Scheduler::AdmitFirst() {
   return true;
 }
 
+// What others have computed of it, up to the first row whose logits are wanted.
+PrefixCache::Hit Scheduler::Match(const Sequence& seq) const {
+  return prefixes_.Match(std::span(seq.tokens).first(static_cast<size_t>(seq.n_silent) + 1));
+}
+
 // Opens a slot with blocks for all tokens known so far, so that a prompt is not begun in vain, and
 // with what is known of them. false: there are not as many blocks; nothing has changed.
 bool Scheduler::Place(Sequence* seq) {
-  const PrefixCache::Hit hit = prefixes_.Match(seq->tokens);
+  const PrefixCache::Hit hit = Match(*seq);
   const int64_t blocks = BlocksFor(seq->n_known);
   const int64_t others_idle = kv_->n_idle_cached() - hit.n_idle;
   if (blocks - hit.tokens / kBlockTokens > kv_->free_blocks() + others_idle) return false;
@@ -205,7 +223,7 @@ bool Scheduler::Place(Sequence* seq) {
 void Scheduler::LookAgain(Sequence* seq) {
   if (seq->n_published == prefixes_.n_published()) return;
   seq->n_published = prefixes_.n_published();
-  if (prefixes_.Match(seq->tokens).tokens <= seq->n_found) return;
+  if (Match(*seq).tokens <= seq->n_found) return;
   kv_->Close(seq->slot);
   DI_CHECK(Place(seq)) << "request " << seq->id;
 }
@@ -235,6 +253,7 @@ void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<Token
     if (seq == running_.end()) continue;
     kv_->SetLength(rows.slot, rows.first + rows.count);
     if (!rows.samples) {
+      seq->n_silent = std::max(seq->n_silent, rows.first + rows.count);
       Publish(*seq, rows.first);
       continue;
     }
@@ -246,6 +265,7 @@ void Scheduler::Commit(const StepRecord& step, std::span<const std::vector<Token
     seq->tokens.resize(static_cast<size_t>(seq->n_known));
     seq->tokens.insert(seq->tokens.end(), tokens.begin(), tokens.end());
     seq->n_known = std::ssize(seq->tokens);
+    seq->n_silent = seq->n_known - 1;
     DI_CHECK(seq->n_known <= seq->max_tokens) << "request " << rows.id;
     Publish(*seq, rows.first);
   }

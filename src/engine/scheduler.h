@@ -35,6 +35,7 @@ struct ScheduledRows {
   int64_t first, count;
   bool samples;      // the rows reach the last known token: the next one is to be drawn
   int64_t n_drafts;  // the last rows of the count are draft tokens, to be verified
+  int64_t n_logits;  // of the last rows of the count the logits are wanted
 };
 using StepRecord = std::vector<ScheduledRows>;
 
@@ -45,16 +46,20 @@ using ChunkLimit = std::function<int64_t(int64_t answer_rows, int64_t prompt_row
 class Scheduler {
  public:
   // The pool outlives the scheduler, and nobody else opens or closes its slots.
+  // max_logits: rows of a step whose logits may be wanted; enough for those that sample.
   // prefix_cache_bytes: see PrefixCache.
-  Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t prefix_cache_bytes);
+  Scheduler(KvPool* kv, int64_t max_num_batched_tokens, int64_t max_logits,
+            int64_t prefix_cache_bytes);
 
   // Throws Error when the pool has too few blocks for such a sequence even when empty. Any thread
   // may call it.
   void Check(int64_t n_prompt, int64_t max_tokens) const;
 
   // Queues a sequence that will have at most `max_tokens` tokens, prompt included (more than the
-  // prompt has, and no more than the pool's max_model_len). Throws what Check throws.
-  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens);
+  // prompt has, and no more than the pool's max_model_len). scores: the logits of all rows of the
+  // prompt are wanted, once each; it goes on from what others have computed only behind those had.
+  // Throws what Check throws.
+  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool scores = false);
 
   // The sequence has ended; its slot is free when this returns, and so are its blocks, but for
   // those that others may go on from.
@@ -96,6 +101,7 @@ class Scheduler {
     int64_t n_known;
     int64_t max_tokens;
     int64_t n_prompt;
+    int64_t n_silent;  // so many rows give no logits that somebody wants, or have given them
     SeqSlot slot = -1;
     int64_t n_cached = 0;
     int64_t branch = 0;       // where it leaves the pages that others have computed
@@ -113,12 +119,13 @@ class Scheduler {
   bool MakeRoom(size_t i, int64_t tokens);
   void PutBack();
   bool AdmitFirst();
+  PrefixCache::Hit Match(const Sequence& seq) const;
   bool Place(Sequence* seq);
   void LookAgain(Sequence* seq);
   void Publish(const Sequence& seq, int64_t before);
 
   KvPool* kv_;
-  int64_t max_num_batched_tokens_;
+  int64_t max_num_batched_tokens_, max_logits_;
   std::vector<Sequence> running_;  // oldest first
   std::deque<Sequence> waiting_;   // oldest first, all younger than those running
   PrefixCache prefixes_;

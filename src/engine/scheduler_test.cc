@@ -47,20 +47,22 @@ class Harness {
           int64_t n_snapshots = 0)
       // A state at the last whole page can always be kept.
       : pool(SmallShape(std::max(max_batched, kBlockTokens)), max_seqs, n_blocks, max_model_len),
-        scheduler(&pool, max_batched, n_snapshots * pool.ring_bytes()),
+        scheduler(&pool, max_batched, max_seqs * int64_t{6}, n_snapshots * pool.ring_bytes()),
         max_batched_(max_batched),
+        max_logits_(max_seqs * int64_t{6}),
         block_(max_batched, max_seqs, pool.max_blocks_per_seq(), 0) {}
 
-  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens) {
-    scheduler.Add(id, prompt, max_tokens);
+  void Add(RequestId id, std::vector<TokenId> prompt, int64_t max_tokens, bool scores = false) {
+    scheduler.Add(id, prompt, max_tokens, scores);
     wanted[id] = max_tokens;
+    if (scores) unscored[id] = {0, std::ssize(prompt)};
   }
 
   int64_t free_blocks() const { return pool.free_blocks() + pool.n_idle_cached(); }
 
   StepRecord Compute() {
     StepRecord step = scheduler.Next(limit);
-    int64_t n_rows = 0;
+    int64_t n_rows = 0, n_logits = 0;
     emitted_.clear();
     std::set<SeqSlot> slots;
     std::vector<SeqRows> seqs;
@@ -69,11 +71,14 @@ class Harness {
       EXPECT_GT(rows.count, 0);
       EXPECT_EQ(rows.first, pool.length(rows.slot));
       n_rows += rows.count;
+      n_logits += rows.n_logits;
+      CheckLogits(rows);
       const std::span<const TokenId> tokens = scheduler.tokens_and_drafts(rows.id);
       seqs.push_back(
           {rows.slot, tokens.first(static_cast<size_t>(rows.first + rows.count)), rows.first, 1});
     }
     EXPECT_LE(n_rows, max_batched_);
+    EXPECT_LE(n_logits, max_logits_);
     if (step.empty()) return step;
     WriteCaches(seqs);
     for (const ScheduledRows& rows : step) {
@@ -96,6 +101,9 @@ class Harness {
       if (drafting != nullptr && rows.samples) SetDrafts(rows.id, tokens);
       if (std::ssize(tokens) < wanted[rows.id]) continue;
       done[rows.id] = tokens;
+      if (unscored.contains(rows.id)) {
+        EXPECT_EQ(unscored[rows.id].first, unscored[rows.id].second) << "rows of its prompt";
+      }
       tokens_shared += scheduler.n_cached(rows.id);
       scheduler.Finish(rows.id);
       wanted.erase(rows.id);
@@ -121,12 +129,29 @@ class Harness {
   Scheduler scheduler;
   std::map<RequestId, int64_t> wanted;  // tokens still to come up to
   std::map<RequestId, std::vector<TokenId>> done;
+  // Of those that score: the next row of the prompt whose logits were not given, and their number.
+  std::map<RequestId, std::pair<int64_t, int64_t>> unscored;
   ChunkLimit limit;
   int64_t rows_computed = 0, drafts_accepted = 0, tokens_shared = 0;
   std::mt19937* drafting =
       nullptr;  // proposes up to 5 drafts after every token, some of them right
 
  private:
+  // Those of the newest token and of drafts; of prompts that score each row's once, in order.
+  void CheckLogits(const ScheduledRows& rows) {
+    const auto scores = unscored.find(rows.id);
+    if (scores == unscored.end() || scores->second.first == scores->second.second) {
+      EXPECT_EQ(rows.n_logits, rows.samples ? 1 + rows.n_drafts : 0);
+      return;
+    }
+    auto& [next, n_prompt] = scores->second;
+    EXPECT_LE(rows.first, next);
+    EXPECT_EQ(rows.n_drafts, 0);
+    EXPECT_EQ(rows.n_logits, std::max<int64_t>(rows.first + rows.count - next, 0));
+    next = std::max(next, rows.first + rows.count);
+    EXPECT_LE(next, n_prompt);
+  }
+
   void WriteCaches(std::span<const SeqRows> seqs) {
     const StepInputs& in = *block_.inputs();
     pool.FillInputs(seqs, block_.inputs());
@@ -180,7 +205,7 @@ class Harness {
     scheduler.SetDrafts(id, drafts);
   }
 
-  int64_t max_batched_;
+  int64_t max_batched_, max_logits_;
   StepBlock block_;
   std::vector<std::vector<TokenId>> emitted_;
 };
@@ -254,9 +279,10 @@ TEST(SchedulerTest, FiftyMixedLengthsAllFinish) {
   }
 }
 
-// Random pools, arrivals, cancellations (also between Next and Commit), shared prefixes and drafts.
+// Random pools, arrivals, cancellations (also between Next and Commit), shared prefixes, drafts and
+// prompts that score.
 TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
-  int64_t n_cancelled = 0, n_preempted = 0, n_accepted = 0, n_shared = 0;
+  int64_t n_cancelled = 0, n_preempted = 0, n_accepted = 0, n_shared = 0, n_scored = 0;
   for (unsigned seed = 1; seed <= 150; ++seed) {
     std::mt19937 random(seed);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -290,7 +316,7 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
           prompt.push_back(3);
         }
         const int64_t max_tokens = std::min<int64_t>(std::ssize(prompt) + 1 + random() % 150, 256);
-        h.Add(++id, prompt, max_tokens);
+        h.Add(++id, prompt, max_tokens, seed % 4 == 1 && random() % 2 == 0);
         expected[id] = Continue(prompt, max_tokens);
       }
       const StepRecord step = h.Compute();
@@ -310,11 +336,40 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
     h.RunAll();
     EXPECT_EQ(h.done.size(), expected.size() + 1);
     n_accepted += h.drafts_accepted;
+    n_scored += std::ssize(h.unscored);
   }
   EXPECT_GT(n_accepted, 10000);
   EXPECT_GT(n_cancelled, 1000);
   EXPECT_GT(n_preempted, 100);
   EXPECT_GT(n_shared, 5000);
+  EXPECT_GT(n_scored, 500);
+}
+
+// Two prompts that score beside an answer with drafts: the older one gets all that is left, the
+// other goes on, and a third that does not score is not held up.
+TEST(SchedulerTest, PromptsThatScoreShareTheRoomForLogits) {
+  std::mt19937 random(7);
+  Harness h(4, 20, 512, 100, /*n_snapshots=*/8);
+  h.Add(1, {1}, 50);
+  h.Commit(h.Compute());
+  const std::vector<TokenId> prompt = RandomPrompt(random, 130);
+  h.Add(2, prompt, 140, /*scores=*/true);
+  h.Add(3, prompt, 140, /*scores=*/true);
+  h.Add(4, RandomPrompt(random, 60), 70);
+  const StepRecord step = h.Compute();
+  ASSERT_EQ(step.size(), 4u);
+  EXPECT_EQ(step[1].count, 21) << "room for 24: one row answers, and others may each end a prompt";
+  EXPECT_EQ(step[2].count, 1);
+  EXPECT_EQ(step[3].count, 60);
+  h.Commit(step);
+  h.RunAll();
+  EXPECT_EQ(h.done.at(3), h.done.at(2));
+  // What is remembered of the prompt is of use to others, but not to one that scores.
+  const int64_t rows = h.rows_computed;
+  h.Add(5, prompt, 140, /*scores=*/true);
+  h.Add(6, prompt, 140);
+  h.RunAll();
+  EXPECT_EQ(h.rows_computed - rows, 139 + 139 - 128);
 }
 
 TEST(SchedulerTest, DraftsTakeNoRowFromYoungerAnswers) {

@@ -31,12 +31,20 @@ ordered_json Head(const ReplyHead& head, const char* object) {
 ordered_json CompletionLogprobs(const CompletionPart& part, const Tokenizer& tokenizer) {
   ordered_json tokens = ordered_json::array(), chosen = tokens, tops = tokens, offsets = tokens;
   int64_t offset = part.text_offset;
+  if (part.first_token) {
+    tokens.push_back(tokenizer.TokenBytes(*part.first_token));
+    chosen.push_back(nullptr);
+    tops.push_back(nullptr);
+    offsets.push_back(offset);
+    offset += part.first_characters;
+  }
   for (const TokenLogprob& t : part.logprobs) {
     const std::string_view text = tokenizer.TokenBytes(t.id);
     tokens.push_back(text);
     chosen.push_back(t.logprob);
     ordered_json top = ordered_json::object();
     for (const auto& [id, logprob] : t.top) top.emplace(tokenizer.TokenBytes(id), logprob);
+    top.emplace(text, t.logprob);
     tops.push_back(std::move(top));
     offsets.push_back(offset);
     offset += CountCharacters(text);

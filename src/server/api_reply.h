@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,11 @@ struct CompletionPart {
   std::string text;
   std::vector<TokenLogprob> logprobs;  // of the tokens, when asked for
   bool has_logprobs = false;
-  int64_t text_offset = 0;         // characters in front of this part's tokens (logprobs)
+  int64_t text_offset = 0;  // characters in front of this part's tokens (logprobs)
+  // Set: the first token of the prompt, in front of `logprobs`; it has none. It stands for so many
+  // characters of the text: none when the server put it there.
+  std::optional<TokenId> first_token = {};
+  int64_t first_characters = 0;
   std::string finish_reason = {};  // empty: null
 };
 

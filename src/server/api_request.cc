@@ -259,16 +259,16 @@ CompletionRequest ParseCompletionRequest(const JsonValue& json, const SamplingPa
   CompletionRequest request;
   request.api = ReadShared(fields, defaults);
   Request& engine = request.api.engine;
-  engine.max_tokens = fields.TakeInteger("max_tokens", 1).value_or(kLegacyMaxTokens);
+  engine.max_tokens = fields.TakeInteger("max_tokens", 0).value_or(kLegacyMaxTokens);
+  engine.prompt_only = engine.max_tokens == 0;
   if (const auto n = fields.TakeInteger("logprobs", 0)) engine.logprobs = static_cast<int>(*n);
   request.echo = fields.TakeBool("echo").value_or(false);
   request.add_special_tokens = fields.TakeBool("add_special_tokens").value_or(true);
   ReadPrompts(fields, &request);
   fields.RefuseRest();
-  if (request.echo && engine.logprobs) {
-    throw Error(Code::kUnsupported,
-                "echo: log-probabilities of prompt tokens (echo with logprobs) are not supported");
-  }
+  if (engine.prompt_only && !request.echo)
+    throw Error(Code::kInvalid, "max_tokens: expected 1 or more, or echo: true beside it, found 0");
+  engine.prompt_logprobs = request.echo && engine.logprobs;
   return request;
 }
 

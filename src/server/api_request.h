@@ -33,7 +33,8 @@ struct CompletionRequest {
   // Text gets a begin-of-sentence token in front unless add_special_tokens is false.
   std::vector<std::variant<std::string, std::vector<TokenId>>> prompts;
   bool add_special_tokens = true;
-  bool echo = false;  // the answer's text begins with the prompt
+  // The answer's text begins with the prompt, and its log-probabilities with those of the prompt.
+  bool echo = false;
 };
 
 // A grammar that the answer must keep to, as the request asks for it.

@@ -40,6 +40,7 @@ constexpr std::string_view kCompletionFields = R"json({
   "prompt": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"},
                        {"type": "array", "minItems": 1, "maxItems": 128,
                         "items": {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/TokenIds"}]}}]},
+  "max_tokens": {"type": "integer", "minimum": 0, "maximum": 2147483647},
   "logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
   "echo": {"type": "boolean"},
   "add_special_tokens": {"type": "boolean"}

@@ -21,12 +21,19 @@ std::string Event(const std::string& data) { return "data: " + data + "\n\n"; }
 CompletionWriter::CompletionWriter(ReplyHead head, const Tokenizer& tokenizer,
                                    std::vector<std::string> echo,
                                    const std::vector<Request>& requests)
-    : head_(std::move(head)), tokenizer_(tokenizer), echo_(std::move(echo)) {
+    : head_(std::move(head)), tokenizer_(tokenizer) {
   for (size_t i = 0; i < requests.size(); ++i) {
-    choices_.push_back({{.index = static_cast<int64_t>(i),
-                         .text = echo_.empty() ? "" : echo_[i],
-                         .logprobs = {},
-                         .has_logprobs = requests[i].logprobs.has_value()}});
+    CompletionPart part{.index = static_cast<int64_t>(i),
+                        .text = echo.empty() ? "" : std::move(echo[i]),
+                        .logprobs = {},
+                        .has_logprobs = requests[i].logprobs.has_value()};
+    if (requests[i].prompt_logprobs) {
+      part.first_token = requests[i].prompt[0];
+      const std::string_view first = tokenizer.TokenBytes(*part.first_token);
+      part.first_characters = part.text.starts_with(first) ? CountCharacters(first) : 0;
+    }
+    const int64_t characters = part.first_characters;
+    choices_.push_back({std::move(part), characters});
   }
 }
 
@@ -36,8 +43,9 @@ std::string CompletionWriter::Chunk(CompletionPart part) const {
 
 std::string CompletionWriter::Begin() const {
   std::string events;
-  for (size_t i = 0; i < echo_.size(); ++i)
-    events += Chunk({.index = static_cast<int64_t>(i), .text = echo_[i], .logprobs = {}});
+  for (const Choice& choice : choices_) {
+    if (!choice.whole.text.empty() || choice.whole.first_token) events += Chunk(choice.whole);
+  }
   return events;
 }
 
@@ -46,10 +54,11 @@ std::string CompletionWriter::Add(int64_t index, const Delta& delta, Usage*) {
   CompletionPart& whole = choice.whole;
   CompletionPart part{.index = index,
                       .text = delta.text,
-                      .logprobs = delta.logprobs,
+                      .logprobs = delta.prompt_logprobs,
                       .has_logprobs = whole.has_logprobs,
                       .text_offset = choice.token_characters};
-  for (const TokenLogprob& t : delta.logprobs)
+  Append(delta.logprobs, &part.logprobs);
+  for (const TokenLogprob& t : part.logprobs)
     choice.token_characters += CountCharacters(tokenizer_.TokenBytes(t.id));
   if (delta.finish) whole.finish_reason = part.finish_reason = FinishReasonName(*delta.finish);
   whole.text += part.text;

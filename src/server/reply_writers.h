@@ -23,7 +23,8 @@ std::string Event(const std::string& data);
 // /v1/completions
 class CompletionWriter {
  public:
-  // echo: the texts in front of the answers, or empty. Needs the tokenizer as long as it lives.
+  // echo: the texts in front of the answers, or empty; with logprobs the engine tells those of the
+  // prompts. Needs the tokenizer as long as it lives.
   CompletionWriter(ReplyHead head, const Tokenizer& tokenizer, std::vector<std::string> echo,
                    const std::vector<Request>& requests);
 
@@ -36,13 +37,12 @@ class CompletionWriter {
  private:
   struct Choice {
     CompletionPart whole;
-    int64_t token_characters = 0;  // of all tokens so far
+    int64_t token_characters;  // of all tokens so far
   };
   std::string Chunk(CompletionPart part) const;
 
   ReplyHead head_;
   const Tokenizer& tokenizer_;
-  std::vector<std::string> echo_;
   std::vector<Choice> choices_;
 };
 

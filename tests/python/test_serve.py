@@ -98,7 +98,46 @@ def test_echo(client, server):
     text = complete(client).choices[0].text
     assert complete(client, echo=True).choices[0].text == BEGINNING + text
     assert "".join(c.choices[0].text for c in complete(client, echo=True, stream=True)) == BEGINNING + text
-    assert "echo" in server.refusal("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1})
+    assert "max_tokens" in server.refusal("/v1/completions", {"prompt": "a", "max_tokens": 0})
+    assert complete(client, echo=True, max_tokens=0).choices[0].text == BEGINNING
+
+
+def test_logprobs_of_the_prompt(client, server):
+    """echo with logprobs: those of the answer as they are, those of the prompt as if it were an answer."""
+    answer = complete(client, logprobs=2, max_tokens=100).choices[0]
+    ids = server.post("/tokenize", {"prompt": BEGINNING + answer.text})["tokens"]
+    for _ in range(2):  # what is remembered of a prompt changes nothing
+        reply = complete(client, BEGINNING + answer.text, echo=True, logprobs=2, max_tokens=0)
+        choice = reply.choices[0]
+        logprobs = choice.logprobs
+        assert choice.text == BEGINNING + answer.text and choice.finish_reason == "length"
+        assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
+        assert len(logprobs.tokens) == len(ids) == reply.usage.prompt_tokens
+        assert reply.usage.completion_tokens == reply.usage.prompt_tokens_details.cached_tokens == 0
+        assert logprobs.token_logprobs[-100:] == answer.logprobs.token_logprobs
+        assert logprobs.top_logprobs[-100:] == answer.logprobs.top_logprobs
+        assert all(logprob in (top.get(token), None) for token, logprob, top in
+                   zip(logprobs.tokens[1:], logprobs.token_logprobs[1:], logprobs.top_logprobs[1:]))
+        for offset, token in zip(logprobs.text_offset[1:], logprobs.tokens[1:]):
+            assert choice.text[offset:offset + len(token)] == token
+        assert logprobs.text_offset[:2] == [0, 0], "the begin-of-sentence token is not in the text"
+
+
+def test_echo_of_several_prompts(client, server):
+    prompts = ["And God said", "The sea"]
+    alone = [complete(client, p, echo=True, logprobs=1, max_tokens=4).choices[0] for p in prompts]
+    together = complete(client, prompts, echo=True, logprobs=1, max_tokens=4, n=2).choices
+    assert [(c.text, c.logprobs) for c in together] == [(c.text, c.logprobs) for c in alone for _ in range(2)]
+    assert all(len(c.logprobs.tokens) == len(c.logprobs.text_offset) for c in together)
+    ids = server.post("/tokenize", {"prompt": prompts[0]})["tokens"]
+    by_ids = complete(client, ids, echo=True, logprobs=1, max_tokens=4).choices[0]
+    assert by_ids.text == "<｜begin▁of▁sentence｜>" + alone[0].text
+    assert by_ids.logprobs.token_logprobs == alone[0].logprobs.token_logprobs
+    assert by_ids.logprobs.text_offset[1] == len("<｜begin▁of▁sentence｜>")
+    chunks = [c.choices[0] for c in complete(client, prompts[0], echo=True, logprobs=1, max_tokens=4, stream=True)]
+    assert "".join(c.text for c in chunks) == alone[0].text
+    for field in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        assert [x for c in chunks for x in getattr(c.logprobs, field)] == getattr(alone[0].logprobs, field)
 
 
 def test_stops(client, server):

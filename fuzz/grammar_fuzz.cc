@@ -24,6 +24,22 @@ std::shared_ptr<const TokenTrie> Bytes() {
       std::vector<std::string_view>(words.begin(), words.end()));
 }
 
+constexpr std::string_view kTool = R"([{"function": {"name": "f", "parameters": {
+    "properties": {"s": {"type": "string"}, "n": {"type": "integer"}}, "required": ["s"]}}}])";
+
+// What the text is to be; the highest bit asks for calls or JSON.
+std::shared_ptr<const Grammar> Make(std::string_view text, uint8_t kind) {
+  const bool either = (kind & 128) != 0;
+  switch (kind % 3) {
+    case 0:
+      return either ? CallsOrJsonGrammar(kTool, true, text) : JsonSchemaGrammar(text);
+    case 1:
+      return RegexGrammar(text);
+    default:
+      return either ? CallsOrJsonGrammar(text, false, "") : ToolCallGrammar(text, "", true);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -31,9 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0 || size > 4096) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   try {
-    const auto grammar = data[0] % 3 == 0   ? JsonSchemaGrammar(text)
-                         : data[0] % 3 == 1 ? RegexGrammar(text)
-                                            : ToolCallGrammar(text, "", true);
+    const auto grammar = Make(text, data[0]);
     const auto stop = static_cast<TokenId>(kTrie->vocab_size());
     TokenMasks masks(grammar, kTrie, {stop}, stop + 1);
     GrammarState state = masks.Start();

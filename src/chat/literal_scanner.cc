@@ -31,21 +31,30 @@ int LiteralScanner::Scan(std::span<const std::string_view> literals, std::string
       text->remove_prefix(start);
       if (text->empty()) break;
     }
+    // No literal begins inside a beginning: only the character that breaks it is looked at again.
+    const bool begins = BeginsOne(literals, text->substr(0, 1));
+    if (begins && !joins_) before->append(Flush());
+    if (begins) beginnings_.push_back(held_.size());
     held_.push_back(text->front());
-    if (BeginsOne(literals, held_)) {
-      text->remove_prefix(1);
-      const int found = Find(literals, held_);
-      if (found < 0) continue;
-      held_.clear();
-      return found;
+    const std::string_view last = std::string_view(held_).substr(beginnings_.back());
+    if (!BeginsOne(literals, last)) {
+      held_.pop_back();
+      before->append(Flush());
+      continue;
     }
-    // No literal begins inside what is held: only the character that broke it is looked at again.
-    held_.pop_back();
-    before->append(std::exchange(held_, {}));
+    text->remove_prefix(1);
+    const int found = Find(literals, last);
+    if (found < 0) continue;
+    held_.resize(beginnings_.back());
+    beginnings_.pop_back();
+    return found;
   }
   return -1;
 }
 
-std::string LiteralScanner::Flush() { return std::exchange(held_, {}); }
+std::string LiteralScanner::Flush() {
+  beginnings_.clear();
+  return std::exchange(held_, {});
+}
 
 }  // namespace deepinfer

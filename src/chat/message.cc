@@ -29,6 +29,42 @@ void RefuseImageToken(const std::string& text, const std::string& path) {
   }
 }
 
+// Whatever is neither known nor null is refused by name: nothing is accepted and ignored.
+void RefuseOthers(const JsonValue& object, const std::string& path,
+                  const std::vector<std::string_view>& known) {
+  for (size_t i = 0; i < object.keys.size(); ++i) {
+    if (object.items[i].is_null() || std::ranges::find(known, object.keys[i]) != known.end())
+      continue;
+    throw Error(Code::kUnsupported, fmt::format("{}.{}: this field is not supported", path,
+                                                object.keys[i].substr(0, 80)));
+  }
+}
+
+// What a message of a role may say, besides what all may.
+struct RoleForm {
+  std::string_view name;
+  Message::Role role;
+  std::vector<std::string_view> keys;
+};
+const std::vector<std::string_view> kAllMaySay = {"role", "content", "task"};
+
+const RoleForm& FormOf(std::string_view role, const std::string& path) {
+  using Role = Message::Role;
+  static const std::vector<RoleForm> kForms = {
+      {"system", Role::kSystem, {"tools", "response_format"}},
+      {"developer", Role::kDeveloper, {"tools", "response_format"}},
+      {"user", Role::kUser, {}},
+      {"assistant", Role::kAssistant, {"reasoning", "reasoning_content", "tool_calls", "wo_eos"}},
+      {"tool", Role::kUser, {"tool_call_id", "name"}},
+      {"latest_reminder", Role::kReminder, {}}};
+  const auto form = std::ranges::find(kForms, role, &RoleForm::name);
+  if (form != kForms.end()) return *form;
+  Fail(
+      fmt::format("{}.role: expected system, developer, user, assistant, tool or latest_reminder, "
+                  "found \"{}\"",
+                  path, role));
+}
+
 class Reader {
  public:
   explicit Reader(ChatRequest::Api api) : api_(api) {}
@@ -46,23 +82,12 @@ class Reader {
   void ReadMessage(const JsonValue& json, const std::string& path, std::vector<Message>* messages) {
     if (!json.is_object()) Fail(path + ": expected an object");
     const std::string role = OptionalString(json, "role", path);
+    const RoleForm& form = FormOf(role, path);
+    std::vector<std::string_view> known = kAllMaySay;
+    known.insert(known.end(), form.keys.begin(), form.keys.end());
+    RefuseOthers(json, path, known);
     Message message;
-    if (role == "system") {
-      message.role = Message::Role::kSystem;
-    } else if (role == "developer") {
-      message.role = Message::Role::kDeveloper;
-    } else if (role == "user" || role == "tool") {
-      message.role = Message::Role::kUser;
-    } else if (role == "assistant") {
-      message.role = Message::Role::kAssistant;
-    } else if (role == "latest_reminder") {
-      message.role = Message::Role::kReminder;
-    } else {
-      Fail(
-          fmt::format("{}.role: expected system, developer, user, assistant, tool or "
-                      "latest_reminder, found \"{}\"",
-                      path, role));
-    }
+    message.role = form.role;
     message.content = ReadContent(json, path);
     if (message.role == Message::Role::kAssistant) ReadAssistant(json, path, &message);
     message.tools = ReadTools(json.Find("tools"), path + ".tools");
@@ -70,6 +95,7 @@ class Reader {
     message.task = ReadTask(json, path);
     if (message.role == Message::Role::kUser) {
       const bool is_result = role == "tool";
+      if (is_result) CheckName(json, path);
       message.blocks.push_back({is_result,
                                 is_result ? OptionalString(json, "tool_call_id", path) : "",
                                 std::exchange(message.content, {})});
@@ -81,6 +107,16 @@ class Reader {
       }
     }
     messages->push_back(std::move(message));
+  }
+
+  // The name of a tool message is that of the call that it answers.
+  void CheckName(const JsonValue& json, const std::string& path) const {
+    const std::string name = OptionalString(json, "name", path);
+    const auto call = called_.find(OptionalString(json, "tool_call_id", path));
+    if (name.empty() || (call != called_.end() && call->second == name)) return;
+    Fail(fmt::format(
+        "{}.name: expected the name of the call that tool_call_id names{}, found \"{}\"", path,
+        call == called_.end() ? "" : ", \"" + call->second + "\"", name));
   }
 
   Content ReadContent(const JsonValue& json, const std::string& message_path) {
@@ -104,6 +140,7 @@ class Reader {
     const std::string type = OptionalString(json, "type", path);
     if (type == "text") {
       const std::string text = OptionalString(json, "text", path);
+      RefuseOthers(json, path, {"type", "text"});
       RefuseImageToken(text, path + ".text");
       return {-1, text};
     }
@@ -113,7 +150,7 @@ class Reader {
     Fail(fmt::format("{}.type: expected text or image_url, found \"{}\"", path, type));
   }
 
-  static void ReadAssistant(const JsonValue& json, const std::string& path, Message* message) {
+  void ReadAssistant(const JsonValue& json, const std::string& path, Message* message) {
     const char* reasoning_key =
         json.Find("reasoning") != nullptr ? "reasoning" : "reasoning_content";
     message->reasoning = OptionalString(json, reasoning_key, path);
@@ -128,16 +165,31 @@ class Reader {
     if (!calls->is_array()) Fail(path + ".tool_calls: expected a list");
     for (size_t i = 0; i < calls->items.size(); ++i) {
       message->tool_calls.push_back(
-          ReadCall(calls->items[i], fmt::format("{}.tool_calls[{}]", path, i)));
+          ReadCall(calls->items[i], i, fmt::format("{}.tool_calls[{}]", path, i)));
+      const ToolCall& call = message->tool_calls.back();
+      called_[call.id] = call.name;
     }
   }
 
-  static ToolCall ReadCall(const JsonValue& json, const std::string& path) {
+  // The calls of a stream also say their place.
+  static ToolCall ReadCall(const JsonValue& json, size_t place, const std::string& path) {
     const JsonValue* function = json.Find("function");
     const JsonValue* name = function == nullptr ? nullptr : function->Find("name");
     if (name == nullptr || !name->is_string()) Fail(path + ".function.name: expected a string");
+    RefuseOthers(json, path, {"id", "type", "function", "index"});
+    RefuseOthers(*function, path + ".function", {"name", "arguments"});
+    CheckType(json, path);
+    const JsonValue* index = json.Find("index");
+    if (index != nullptr && index->AsInteger() != static_cast<int64_t>(place))
+      Fail(fmt::format("{}.index: expected {}, found {}", path, place, DumpJson(*index)));
     return {OptionalString(json, "id", path), name->text,
             ReadArguments(function->Find("arguments"))};
+  }
+
+  static void CheckType(const JsonValue& json, const std::string& path) {
+    const JsonValue* type = json.Find("type");
+    if (type == nullptr || (type->is_string() && type->text == "function")) return;
+    Fail(fmt::format("{}.type: expected \"function\", found {}", path, DumpJson(*type)));
   }
 
   // An object, or JSON text of one, encoded once or twice; absent means none. Anything else is one
@@ -167,6 +219,9 @@ class Reader {
       if (function == nullptr || !function->is_object()) {
         Fail(fmt::format("{}[{}].function: expected an object", path, i));
       }
+      const std::string tool = fmt::format("{}[{}]", path, i);
+      RefuseOthers(json->items[i], tool, {"type", "function"});
+      CheckType(json->items[i], tool);
     }
     return json->items.empty() ? JsonValue() : *json;
   }
@@ -184,6 +239,7 @@ class Reader {
 
   ChatRequest::Api api_;
   int n_images_ = 0;
+  std::unordered_map<std::string, std::string> called_;  // tools by the ids of calls so far
 };
 
 // Puts the tool results of every user message in the order of the calls of the latest assistant

@@ -16,14 +16,15 @@ constexpr std::string_view kOpenInvoke = "<｜DSML｜ invoke name=\"";
 constexpr std::string_view kCloseInvoke = "</｜DSML｜ invoke>";
 constexpr std::string_view kEndName = "\">";
 
-// Removed wherever they stand, before anything else is looked at.
-constexpr std::array kSentence = {kBosToken, kEosToken};
-// Tags that count in each state. Without tools only the first two of a list do.
-constexpr std::array kInReasoning = {kThinkOpen, kThinkClose, kOpenCalls};
-constexpr std::array kInContent = {kThinkOpen, kThinkClose, kOpenCalls, kOpenInvoke};
-constexpr std::array kInBlock = {kOpenInvoke};
-constexpr std::array kInName = {kEndName};
-constexpr std::array kInArguments = {kCloseInvoke, kCloseCalls};
+// Tags that count in each state; those of a sentence are dropped wherever they stand. Without tools
+// only the first kThink of a list count.
+constexpr std::array kInReasoning = {kBosToken, kEosToken, kThinkOpen, kThinkClose, kOpenCalls};
+constexpr std::array kInContent = {kBosToken,   kEosToken,  kThinkOpen,
+                                   kThinkClose, kOpenCalls, kOpenInvoke};
+constexpr size_t kThink = 4;
+constexpr std::array kInBlock = {kBosToken, kEosToken, kOpenInvoke};
+constexpr std::array kInName = {kBosToken, kEosToken, kEndName};
+constexpr std::array kInArguments = {kBosToken, kEosToken, kCloseInvoke, kCloseCalls};
 
 // Length of the white space (as Python counts it) that the text begins with; of one character.
 size_t SpaceAt(std::string_view text) {
@@ -81,9 +82,10 @@ OutputParser::OutputParser(std::shared_ptr<const OutputParserOptions> options)
 std::span<const std::string_view> OutputParser::Literals() const {
   switch (state_) {
     case State::kReasoning:
-      return std::span(kInReasoning).first(has_tools_ ? kInReasoning.size() : 2);
+      return std::span(kInReasoning)
+          .first(has_tools_ && options_->calls_in_reasoning ? kInReasoning.size() : kThink);
     case State::kContent:
-      return std::span(kInContent).first(has_tools_ ? kInContent.size() : 2);
+      return std::span(kInContent).first(has_tools_ ? kInContent.size() : kThink);
     case State::kBlock:
       return kInBlock;
     case State::kName:
@@ -97,23 +99,29 @@ std::span<const std::string_view> OutputParser::Literals() const {
 OutputDelta OutputParser::Feed(std::string_view text, std::span<const int64_t> tag_offsets) {
   OutputDelta delta;
   tag_offsets_.insert(tag_offsets_.end(), tag_offsets.begin(), tag_offsets.end());
-  std::string certain;
-  while (!text.empty()) {
-    certain.clear();
-    const int found = sentence_.Scan(kSentence, &text, &certain);
-    Scan(certain, &delta);
-    if (found >= 0) offset_ += std::ssize(kSentence[static_cast<size_t>(found)]);
-  }
+  Scan(text, &delta);
   return delta;
 }
 
 OutputDelta OutputParser::Finish() {
   OutputDelta delta;
-  Scan(sentence_.Flush(), &delta);
-  Text(scanner_.Flush(), &delta);
+  Text(in_calls_.Flush(), &delta);
+  ReasoningText(in_reasoning_.Flush(), &delta);
+  ContentText(in_content_.Flush(), &delta);
   delta.content += content_space_;
   if (state_ == State::kArguments) EndCall(&delta);
   return delta;
+}
+
+LiteralScanner& OutputParser::Scanner() {
+  switch (state_) {
+    case State::kReasoning:
+      return in_reasoning_;
+    case State::kContent:
+      return in_content_;
+    default:
+      return in_calls_;
+  }
 }
 
 void OutputParser::Scan(std::string_view text, OutputDelta* delta) {
@@ -122,7 +130,7 @@ void OutputParser::Scan(std::string_view text, OutputDelta* delta) {
     const std::span<const std::string_view> literals = Literals();
     const size_t left = text.size();
     before.clear();
-    const int found = scanner_.Scan(literals, &text, &before);
+    const int found = Scanner().Scan(literals, &text, &before);
     offset_ += static_cast<int64_t>(left - text.size());
     Text(before, delta);
     if (found >= 0) Tag(literals[static_cast<size_t>(found)], delta);
@@ -131,45 +139,44 @@ void OutputParser::Scan(std::string_view text, OutputDelta* delta) {
 
 void OutputParser::Text(std::string_view text, OutputDelta* delta) {
   switch (state_) {
-    case State::kReasoning: {
-      const size_t end = FindTrailingSpace(text);
-      if (end > 0)
-        delta->reasoning.append(std::exchange(reasoning_space_, {})).append(text, 0, end);
-      reasoning_space_ += text.substr(end);
-      break;
-    }
+    case State::kReasoning:
+      return ReasoningText(text, delta);
     case State::kContent:
-      has_content_ = has_content_ || CountSpace(text) < text.size();
-      content_space_ += text;
-      if (has_content_) delta->content += std::exchange(content_space_, {});
-      break;
+      return ContentText(text, delta);
     case State::kBlock:
-      break;
+      return;
     case State::kName:
       name_ += text;
-      break;
+      return;
     case State::kArguments:
-      if (!arguments_ || text.empty()) break;
+      if (!arguments_ || text.empty()) return;
       std::string sent;
       arguments_->Feed(text, &sent);
       if (!sent.empty()) DeltaOf(n_calls_ - 1, delta).arguments += sent;
-      break;
+      return;
   }
 }
 
+void OutputParser::ReasoningText(std::string_view text, OutputDelta* delta) {
+  const size_t end = FindTrailingSpace(text);
+  if (end > 0) delta->reasoning.append(std::exchange(reasoning_space_, {})).append(text, 0, end);
+  reasoning_space_ += text.substr(end);
+}
+
+void OutputParser::ContentText(std::string_view text, OutputDelta* delta) {
+  has_content_ = has_content_ || CountSpace(text) < text.size();
+  content_space_ += text;
+  if (has_content_) delta->content += std::exchange(content_space_, {});
+}
+
 void OutputParser::Tag(std::string_view tag, OutputDelta* delta) {
-  if (tag == kThinkOpen || tag == kThinkClose) {
-    if (options_->tags_are_tokens && !IsToken(offset_ - std::ssize(tag))) {
-      Text(tag, delta);
-    } else {
-      state_ = tag == kThinkOpen ? State::kReasoning : State::kContent;
-    }
-  } else if (tag == kOpenCalls) {
-    state_ = State::kBlock;
-    content_space_.clear();
+  if (tag == kBosToken || tag == kEosToken) return;
+  if (tag == kThinkOpen || tag == kThinkClose) return ThinkTag(tag, delta);
+  Text(Scanner().Flush(), delta);
+  if (tag == kOpenCalls) {
+    BeginBlock(State::kBlock, delta);
   } else if (tag == kOpenInvoke) {
-    state_ = State::kName;
-    content_space_.clear();
+    BeginBlock(State::kName, delta);
     name_.clear();
   } else if (tag == kEndName) {
     BeginCall(delta);
@@ -178,9 +185,30 @@ void OutputParser::Tag(std::string_view tag, OutputDelta* delta) {
   }
 }
 
+void OutputParser::ThinkTag(std::string_view tag, OutputDelta* delta) {
+  if (options_->tags_are_tokens && !IsToken(offset_ - std::ssize(tag))) {
+    Text(Scanner().Flush(), delta);
+    return Text(tag, delta);
+  }
+  // Content may go on; then it joins what is held of it.
+  ReasoningText(tag == kThinkClose ? in_reasoning_.Flush() : "", delta);
+  state_ = tag == kThinkOpen ? State::kReasoning : State::kContent;
+}
+
+// From here on nothing is reasoning or content any more.
+void OutputParser::BeginBlock(State state, OutputDelta* delta) {
+  ReasoningText(in_reasoning_.Flush(), delta);
+  ContentText(in_content_.Flush(), delta);
+  content_space_.clear();
+  state_ = state;
+}
+
+// A token counts once: a tag that others were dropped from may end behind it.
 bool OutputParser::IsToken(int64_t offset) {
   while (!tag_offsets_.empty() && tag_offsets_.front() < offset) tag_offsets_.pop_front();
-  return !tag_offsets_.empty() && tag_offsets_.front() == offset;
+  if (tag_offsets_.empty() || tag_offsets_.front() != offset) return false;
+  tag_offsets_.pop_front();
+  return true;
 }
 
 void OutputParser::BeginCall(OutputDelta* delta) {

@@ -24,6 +24,8 @@ struct OutputParserOptions {
   bool drop_calls = false;  // tool_choice "none": calls are left out
   // Bring arguments to the types that the tool's schema declares.
   bool coerce = true;
+  // false: only </think> ends the reasoning; the markup of calls does not.
+  bool calls_in_reasoning = true;
   // <think> and </think> count only where Feed is told that a token stands.
   bool tags_are_tokens = false;
 };
@@ -48,6 +50,9 @@ struct OutputDelta {
 // exception: the call ends inside a string that is being sent. Then the JSON sent stays open, and
 // `whole` lacks the parameter.
 //
+// A tag that is dropped joins what stands around it, before other tags are looked for: no tag that
+// counts in content ever stands there. Reasoning in the midst of content joins that likewise.
+//
 // Holds back the beginning of a tag, white space that may be dropped, a parameter that cannot be
 // sent yet, and keeps the values of the call at hand. Time is linear in the text.
 class OutputParser {
@@ -71,8 +76,13 @@ class OutputParser {
 
   std::span<const std::string_view> Literals() const;
   void Scan(std::string_view text, OutputDelta* delta);
+  LiteralScanner& Scanner();
   void Text(std::string_view text, OutputDelta* delta);
+  void ReasoningText(std::string_view text, OutputDelta* delta);
+  void ContentText(std::string_view text, OutputDelta* delta);
   void Tag(std::string_view tag, OutputDelta* delta);
+  void ThinkTag(std::string_view tag, OutputDelta* delta);
+  void BeginBlock(State state, OutputDelta* delta);
   bool IsToken(int64_t offset);
   void BeginCall(OutputDelta* delta);
   void EndCall(OutputDelta* delta);
@@ -81,7 +91,7 @@ class OutputParser {
   std::shared_ptr<const OutputParserOptions> options_;
   bool has_tools_;
   State state_;
-  LiteralScanner sentence_, scanner_;
+  LiteralScanner in_reasoning_{true}, in_content_{true}, in_calls_{true};
   int64_t offset_ = 0;  // bytes scanned
   std::deque<int64_t> tag_offsets_;
   std::string reasoning_space_;  // white space at the end of the reasoning so far

@@ -260,6 +260,44 @@ TEST(OutputParserTest, SentenceTokensAreRemoved) {
   EXPECT_EQ(ParseOutput(WithTools(true), "r</th" + eos + "ink>c").content, "c");
 }
 
+// Nothing that is a tag once others are dropped reaches the content, however it is cut.
+TEST(OutputParserTest, DroppedTagsJoinWhatStandsAroundThem) {
+  const std::string call = Invoke(Parameter("s", "x"));
+  const auto expect = [&](bool thinking, const std::string& text, const std::string& reasoning,
+                          const std::string& content, size_t n_calls) {
+    SCOPED_TRACE(text);
+    const ParsedOutput whole = ParseOutput(WithTools(thinking), text);
+    EXPECT_EQ(whole.reasoning, reasoning);
+    EXPECT_EQ(whole.content, content);
+    EXPECT_EQ(whole.calls.size(), n_calls);
+    EXPECT_FALSE(FindCutDifference(WithTools(thinking), text));
+  };
+  expect(false, "a<｜DSML</think>｜ calls>b" + call, "", "a", 1);
+  expect(false, "a<｜DSML</think></think>｜ ca</think>lls>b", "", "a", 0);
+  expect(false, "a<｜DSML｜ invoke na</think>me=\"f\">", "", "a", 1);
+  expect(false, "a</th</think>ink>b", "", "ab", 0);
+  expect(false, "a<｜begin<｜end▁of▁sentence｜>▁of▁sentence｜>b", "", "ab", 0);
+  expect(true, "a<｜DSML<think>｜ calls>b" + call, "a", "", 1);
+  // Reasoning in the midst of it.
+  expect(false, "a<｜DSML<think>r</think>｜ calls>" + call, "r", "a", 1);
+  // What was no beginning of a tag stays.
+  expect(false, "a<<｜DSML</think>x", "", "a<<｜DSMLx", 0);
+  expect(false, "a<<think>r</think>", "r", "a<", 0);
+  expect(false, "a<｜DSML</think>", "", "a<｜DSML", 0);
+  expect(true, "a<</think>b", "a<", "b", 0);
+  expect(true, "a<<｜DSML｜ calls>" + call, "a<", "", 1);
+}
+
+TEST(OutputParserTest, CallsInReasoningMayBeText) {
+  OutputParserOptions options = WithTools(true);
+  options.calls_in_reasoning = false;
+  const std::string call = "<｜DSML｜ calls>" + Invoke(Parameter("s", "x")) + "</｜DSML｜ calls>";
+  const ParsedOutput result = ParseOutput(options, "a" + call + "</think>b" + call);
+  EXPECT_EQ(result.reasoning, "a" + call);
+  EXPECT_EQ(result.content, "b");
+  EXPECT_EQ(result.calls.size(), 1u);
+}
+
 // The judge is CTest's time limit.
 TEST(OutputParserTest, LongTextIsLinear) {
   const std::string open = "<｜DSML｜ parameter";

@@ -52,6 +52,54 @@ TEST(RenderTest, PromptFixtures) {
   EXPECT_EQ(n, 85);
 }
 
+// Keys that clients send: used, or refused by name. null says nothing.
+TEST(RenderTest, KeysOfMessagesAreKnownOrRefused) {
+  const auto error = [](const std::string& messages) {
+    return ErrorOf("{\"messages\": [" + messages + "]}");
+  };
+  for (const char* key : {"name", "refusal", "audio", "function_call", "annotations", "tool_calls",
+                          "reasoning", "tool_call_id", "wo_eos", "tools", "response_format", "x"}) {
+    EXPECT_EQ(error(std::string(R"({"role": "user", "content": "a", ")") + key + "\": []}"),
+              std::string("messages[0].") + key + ": this field is not supported");
+    EXPECT_EQ(error(std::string(R"({"role": "user", "content": "a", ")") + key + "\": null}"),
+              "accepted");
+  }
+  for (const char* role : {"system", "developer", "assistant", "latest_reminder"}) {
+    EXPECT_EQ(error(std::string(R"({"role": ")") + role + R"(", "content": "a", "name": "b"})"),
+              "messages[0].name: this field is not supported");
+  }
+  const std::string call = R"({"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+      "index": 0, "function": {"name": "f", "arguments": "{}"}}]})";
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = call;
+    return error(text.replace(text.find(from), from.size(), to));
+  };
+  EXPECT_EQ(error(call), "accepted");
+  EXPECT_EQ(changed("\"index\": 0", "\"index\": 1"),
+            "messages[0].tool_calls[0].index: expected 0, found 1");
+  EXPECT_EQ(changed("\"type\": \"function\"", "\"type\": \"custom\""),
+            "messages[0].tool_calls[0].type: expected \"function\", found \"custom\"");
+  EXPECT_EQ(changed("\"index\"", "\"x\""),
+            "messages[0].tool_calls[0].x: this field is not supported");
+  EXPECT_EQ(changed("\"arguments\"", "\"x\""),
+            "messages[0].tool_calls[0].function.x: this field is not supported");
+  const std::string result = R"(, {"role": "tool", "tool_call_id": "1", "content": "r", "name": )";
+  EXPECT_EQ(error(call + result + "\"f\"}"), "accepted");
+  EXPECT_EQ(error(call + result + "\"g\"}"),
+            "messages[1].name: expected the name of the call that tool_call_id names, \"f\", found "
+            "\"g\"");
+  EXPECT_EQ(error(R"({"role": "user", "content": [{"type": "text", "text": "a", "x": 1}]})"),
+            "messages[0].content[0].x: this field is not supported");
+  const auto tool = [](const std::string& fields) {
+    return ErrorOf(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{)" + fields +
+                   R"("function": {"name": "f", "strict": true}}]})");
+  };
+  EXPECT_EQ(tool("\"type\": \"function\", "), "accepted");
+  EXPECT_EQ(tool("\"type\": \"web_search\", "),
+            "tools[0].type: expected \"function\", found \"web_search\"");
+  EXPECT_EQ(tool("\"x\": 1, "), "tools[0].x: this field is not supported");
+}
+
 TEST(RenderTest, ErrorFixtures) {
   const JsonValue cases = ParseJson(ReadText("encode_errors.json"), "encode_errors.json");
   EXPECT_EQ(cases.items.size(), 14u);

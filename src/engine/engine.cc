@@ -140,6 +140,24 @@ void Engine::StartGrammar(Active* active) {
   }
   active->grammar_state = active->masks->Start();
   active->grammar_on = !request.grammar_after.has_value();
+  if (!active->grammar_on && !before_grammar_) MakeBeforeGrammar();
+}
+
+// Behind an end or a call nothing would be held to the grammar.
+void Engine::MakeBeforeGrammar() {
+  const int64_t vocab_size = executor_.config().vocab_size;
+  before_grammar_.emplace(vocab_size);
+  for (TokenId id = 0; id < vocab_size; ++id) before_grammar_->Allow(id);
+  for (const TokenId id : model_stop_ids_) before_grammar_->Forbid(id);
+  if (const std::optional<TokenId> tags = executor_.tokenizer().IdOf(kDsmlToken))
+    before_grammar_->Forbid(*tags);
+}
+
+// What may be drawn next; empty: everything.
+AllowedTokens Engine::Allowed(const Active& active) {
+  if (active.masks == nullptr) return {};
+  return active.grammar_on ? active.masks->Mask(active.grammar_state).words()
+                           : before_grammar_->words();
 }
 
 void Engine::Cancel(RequestId id) {
@@ -374,12 +392,14 @@ Verdict Engine::Draw(const Active& active, std::span<const float> logits,
   const size_t n_prompt = active.request.prompt.size();
   const History history{tokens.first(n_prompt), tokens.subspan(n_prompt)};
   const int64_t position = std::ssize(tokens);
-  AllowedTokens allowed;
-  if (active.grammar_on) allowed = active.masks->Mask(active.grammar_state).words();
+  const AllowedTokens allowed = Allowed(active);
   const auto sample = [&] {
-    const bool is_largest = allowed.empty() && params.TakesLargestLogit(std::ssize(history.output));
+    const bool is_largest = params.TakesLargestLogit(std::ssize(history.output));
     const TokenId largest = is_largest ? executor_.LargestLogit(logits) : -1;
-    return largest >= 0 ? largest : Sample(logits, params, history, position, workspace_, allowed);
+    const auto bit = static_cast<size_t>(largest);
+    if (largest >= 0 && (allowed.empty() || (allowed[bit / 32] >> bit % 32 & 1) != 0))
+      return largest;
+    return Sample(logits, params, history, position, workspace_, allowed);
   };
   if (draft == kNoDraft) return {false, sample()};
   const TokenId proposed = tokens.data()[tokens.size()];  // the drafts lie behind

@@ -102,6 +102,8 @@ class Engine {
     std::vector<float> draft_logits = {};
   };
   void StartGrammar(Active* active);
+  void MakeBeforeGrammar();
+  AllowedTokens Allowed(const Active& active);
   int64_t MostTokens(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
   void Compute(const StepRecord& step, std::vector<Delta>* deltas);
@@ -129,6 +131,7 @@ class Engine {
   std::vector<TokenId> model_stop_ids_;
   std::shared_ptr<const TokenTrie> trie_;  // made for the first grammar
   std::map<const Grammar*, std::weak_ptr<TokenMasks>> masks_;
+  std::optional<TokenMask> before_grammar_;  // made for the first that waits for its token
   SamplingWorkspace workspace_;
   TokenLogprobs logprobs_;
   RequestId next_id_ = 1;

@@ -26,8 +26,9 @@ struct Request {
   // <｜User｜>. true: they do not.
   bool ignore_eos = false;
   // The answer keeps to the grammar: from its beginning or, when grammar_after is set, behind the
-  // first such token (</think>). Not together with ignore_eos or min_tokens. Requests with the same
-  // grammar object share what is worked out for it.
+  // first such token (</think>), in front of which it neither ends by a stop token of the model's
+  // nor has the token of tool-call tags. Not together with ignore_eos or min_tokens. Requests with
+  // the same grammar object share what is worked out for it.
   std::shared_ptr<const Grammar> grammar = {};
   std::optional<TokenId> grammar_after = {};
   std::optional<int> logprobs;  // report those of the answer, with so many alternatives (0 to 20)

@@ -185,6 +185,16 @@ void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   if (!declared) fields.Refuse("tool_choice", "tools beside it", *choice);
   if (name == "auto") return;
   // {"type": "function", "function": {"name": ...}}
+  if (choice->is_object()) {
+    JsonFields fields_of_choice(*choice, "tool_choice.");
+    fields_of_choice.TakeString("type");
+    if (const JsonValue* inner = fields_of_choice.TakeObject("function")) {
+      JsonFields fields_of_function(*inner, "tool_choice.function.");
+      fields_of_function.TakeString("name");
+      fields_of_function.RefuseRest();
+    }
+    fields_of_choice.RefuseRest();
+  }
   const JsonValue* function = choice->Find("function");
   const JsonValue* tool = function == nullptr ? nullptr : function->Find("name");
   if (name != "required" && (tool == nullptr || !tool->is_string()))
@@ -223,7 +233,8 @@ void ReadResponseFormat(JsonFields& fields, ChatCompletionRequest* request) {
   if (form.kind == AnswerForm::Kind::kFree) return;
   if (request->form.kind == AnswerForm::Kind::kCalls) {
     throw Error(Code::kUnsupported,
-                "response_format: not supported beside a tool_choice that forces a call");
+                "response_format: not supported beside a tool_choice that forces a call, whose "
+                "answer has no content");
   }
   request->form = std::move(form);
   if (!request->may_call) return;

@@ -93,18 +93,22 @@ constexpr std::string_view kSchemas = R"json({
   "TokenIds": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TokenId"}},
   "Effort": {"anyOf": [{"enum": ["none", "low", "high", "xhigh", "max"]},
                        {"type": "integer", "minimum": 1, "maximum": 100}]},
-  "Message": {"type": "object", "required": ["role"], "properties": {
+  "Message": {"type": "object", "required": ["role"], "additionalProperties": false, "properties": {
     "role": {"enum": ["system", "developer", "user", "assistant", "tool", "latest_reminder"]},
     "content": {"anyOf": [{"type": "string"}, {"type": "null"},
                           {"type": "array", "items": {"type": "object", "required": ["type", "text"], "properties": {
                             "type": {"const": "text"}, "text": {"type": "string"}}}}]},
     "reasoning": {"type": "string"}, "reasoning_content": {"type": "string"},
-    "tool_call_id": {"type": "string"},
-    "tool_calls": {"type": "array", "items": {"type": "object", "required": ["function"], "properties": {
-      "id": {"type": "string"},
-      "function": {"type": "object", "required": ["name"], "properties": {
+    "tool_call_id": {"type": "string"}, "name": {"type": "string"},
+    "task": {"enum": ["action", "query", "authority", "domain", "title", "read_url"]},
+    "tools": {"type": "array", "items": {"$ref": "#/components/schemas/Tool"}},
+    "response_format": {"type": "object"}, "wo_eos": {"type": "boolean"},
+    "tool_calls": {"type": "array", "items": {"type": "object", "required": ["function"],
+      "additionalProperties": false, "properties": {
+      "id": {"type": "string"}, "type": {"const": "function"}, "index": {"type": "integer"},
+      "function": {"type": "object", "required": ["name"], "additionalProperties": false, "properties": {
         "name": {"type": "string"}, "arguments": {"type": "string"}}}}}}}},
-  "Tool": {"type": "object", "required": ["type", "function"], "properties": {
+  "Tool": {"type": "object", "required": ["type", "function"], "additionalProperties": false, "properties": {
     "type": {"const": "function"},
     "function": {"type": "object", "required": ["name"], "properties": {
       "name": {"type": "string"}, "description": {"type": "string"}, "parameters": {"type": "object"}}}}},

@@ -89,6 +89,7 @@ ChatWriter::ChatWriter(ReplyHead head, const Tokenizer& tokenizer,
   options.tools = request.chat.tools;
   options.drop_calls = !request.may_call;
   options.tags_are_tokens = true;
+  options.calls_in_reasoning = request.form.kind == AnswerForm::Kind::kFree;
   const auto shared = std::make_shared<const OutputParserOptions>(std::move(options));
   for (int64_t i = 0; i < request.api.n; ++i) {
     choices_.push_back({std::make_unique<OutputParser>(shared), request.chat.thinking});

@@ -368,6 +368,27 @@ def test_drafts_change_nothing_under_a_form(server, stream):
     assert n_whole >= 6
 
 
+def token(server, text):
+    ids = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+    assert len(ids) == 1
+    return str(ids[0])
+
+
+def test_reasoning_does_not_get_around_a_form(client, server):
+    """A model that would end, or call, in its reasoning: the answer behind it keeps to the form."""
+    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    call = chat(client, asked, {"thinking": True}, tools=[WEATHER], tool_choice="required", max_tokens=300,
+                logit_bias={token(server, "｜DSML｜"): 9})
+    message = call.choices[0].message
+    assert "DSML" not in message.reasoning_content and not message.content
+    assert call.choices[0].finish_reason == "tool_calls"
+    assert [list(json.loads(c.function.arguments)) for c in message.tool_calls] == [["city"]]
+    ended = chat(client, SKY, {"thinking": True}, response_format=form(PERSON), max_tokens=400,
+                 logit_bias={token(server, "<｜end▁of▁sentence｜>"): 100}).choices[0]
+    assert ended.finish_reason == "stop"
+    jsonschema.validate(json.loads(ended.message.content), PERSON)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_form_beside_tools(client, server, thinking, stream):
@@ -489,6 +510,14 @@ def test_refused_completions(server, body, part):
     ({"messages": []}, "messages"),
     ({"messages": "hi"}, "messages"),
     ({"messages": [{"role": "critic", "content": "x"}]}, "role"),
+    ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name"),
+    ({"messages": [{"role": "assistant", "content": "x", "refusal": "no"}]}, "messages[0].refusal"),
+    ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "get_weather"}, "x": 1}},
+     "tool_choice.x"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "get_weather", "x": 1}}},
+     "tool_choice.function.x"),
+    ({"tools": [{**WEATHER, "x": 1}]}, "tools[0].x"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "image"),
     ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "type"),
     ({"messages": [{"role": "user", "content": "<｜deepseek_image｜>"}]}, "reserved"),
@@ -543,7 +572,8 @@ def test_images_are_refused_by_name(server, content):
     call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
     for before, role in (([], "user"), ([], "system"), ([], "developer"), (SKY, "assistant"),
                          ([*SKY, {"role": "assistant", "tool_calls": [call]}], "tool")):
-        body = {"messages": [*before, {"role": role, "content": content, "tool_call_id": "1"}]}
+        about = {"tool_call_id": "1"} if role == "tool" else {}
+        body = {"messages": [*before, {"role": role, "content": content, **about}]}
         assert "image" in server.refusal("/v1/chat/completions", body)
         assert "image" in server.refusal("/tokenize", body)
     assert "image" in server.refusal("/v1/completions", {"prompt": "a <｜deepseek_image｜>"})

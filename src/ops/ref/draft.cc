@@ -4,6 +4,7 @@
 
 #include "ops/ref/reference.h"
 #include "sampler/gumbel.h"
+#include "sampler/row.h"
 
 namespace deepinfer::ref {
 

@@ -204,6 +204,30 @@ TEST(Linear, RowsOfWideWeightsAreIndependent) {
   }
 }
 
+// Many rows of many outputs take another way to memory, where their cache lines are whole.
+TEST(Linear, WideResultsAreThoseOfSingleRows) {
+  Random random(20261130);
+  constexpr int32_t kRows = 130;
+  for (int64_t outputs : {8240, 8216, 8203}) {  // whole lines and half a panel; half lines; neither
+    const TestWeight w = RandomWeight(DType::kFp8Tile32, outputs, 128, Values::kAny, &random);
+    const std::vector<float> values = RandomActivations(kRows * 128, Values::kAny, &random);
+    for (const KernelTable* table : VectorTables()) {
+      SCOPED_TRACE(testing::Message() << table->isa << ", " << outputs << " outputs");
+      const std::vector<float> x = For(*table, values);
+      const Product p = For(*table, Product{.w = w.view, .x_stride = 128, .round = true});
+      const std::vector<float> all = p.Run(*table, x.data(), kRows);
+      for (int32_t n : {32, 33, 65}) {
+        const std::vector<float> y = p.Run(*table, x.data(), n, 1 + n % 3);
+        ASSERT_TRUE(std::equal(y.begin(), y.end(), all.begin())) << n << " rows";
+      }
+      for (int64_t r : {0, 31, 64, 129}) {
+        const std::vector<float> y = p.Run(*table, x.data() + r * 128, 1);
+        ASSERT_TRUE(std::equal(y.begin(), y.end(), all.begin() + r * outputs)) << "row " << r;
+      }
+    }
+  }
+}
+
 // Sums of small whole numbers are exact in any order, so rounding, pieces and groups must agree bit
 // for bit.
 TEST(Linear, BitEqualWhereSumsAreExact) {

@@ -26,6 +26,7 @@ static inline Vec Set(float x) { return _mm512_set1_ps(x); }
 static inline IntVec SetInt(int32_t x) { return _mm512_set1_epi32(x); }
 static inline Vec Load(const float* p) { return _mm512_loadu_ps(p); }
 static inline void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
+static inline void StorePastCaches(float* p, Vec v) { _mm512_stream_ps(p, v); }
 
 static inline Mask FirstLanes(int64_t n) {
   return static_cast<Mask>(n >= kLanes ? 0xffff : (1u << n) - 1);
@@ -197,6 +198,7 @@ static inline Vec Set(float x) { return _mm256_set1_ps(x); }
 static inline IntVec SetInt(int32_t x) { return _mm256_set1_epi32(x); }
 static inline Vec Load(const float* p) { return _mm256_loadu_ps(p); }
 static inline void Store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
+static inline void StorePastCaches(float* p, Vec v) { _mm256_stream_ps(p, v); }
 
 static inline IntVec FirstLanes(int64_t n) {
   const IntVec lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

@@ -180,12 +180,14 @@ def test_each_option_has_its_effect(client):
 @pytest.mark.parametrize("include_usage", [None, False, True])
 def test_usage_of_a_stream(client, include_usage):
     options = {} if include_usage is None else {"stream_options": {"include_usage": include_usage}}
-    chunks = list(complete(client, stream=True, **options))
-    assert [c.usage for c in chunks[:-1]] == [None] * (len(chunks) - 1)
-    if include_usage:
-        assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 16
-    else:
-        assert chunks[-1].usage is None and chunks[-1].choices
+    for chunks in (list(complete(client, stream=True, max_tokens=4, **options)),
+                   list(chat(client, SKY, stream=True, max_tokens=4, **options))):
+        assert [c.usage for c in chunks[:-1]] == [None] * (len(chunks) - 1)
+        assert all(c.choices for c in chunks[:-1])
+        if include_usage:
+            assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 4
+        else:
+            assert chunks[-1].usage is None and chunks[-1].choices
 
 
 # ---- /v1/chat/completions ----
@@ -204,6 +206,8 @@ def test_chat(client):
     {}, {"thinking": True}, {"thinking": {"type": "enabled"}}, {"reasoning_effort": "low"}, {"reasoning_effort": 37},
     {"chat_template_kwargs": {"thinking": True}}, {"chat_template_kwargs": {"enable_thinking": True}}])
 def test_thinking(client, extra):
+    chunks = list(chat(client, SKY, extra or {"seed": 1}, stream=True))
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == "The sky is blue."
     reply = chat(client, SKY, extra or {"seed": 1})
     message = reply.choices[0].message
     assert message.content == "The sky is blue."
@@ -687,12 +691,15 @@ def test_a_client_that_leaves_frees_its_place(server, client):
                 break
         stream.close()
         server.wait_for_metric("vllm:num_requests_running", 0)
-    body = json.dumps({"prompt": "a " * 1500, "max_tokens": 500, "ignore_eos": True}).encode()
-    with socket.create_connection(("127.0.0.1", server.port)) as s:  # leaves while its prompt is computed
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        time.sleep(0.05)
-    server.wait_for_metric("vllm:num_requests_running", 0)
-    assert complete(client).choices[0].finish_reason == "length"
+    expected = complete(client).choices[0].text
+    for wait_s in (0.01, 0.05, 0.13, 0.3):  # leaves while its prompt is computed
+        body = json.dumps({"prompt": f"{wait_s} a " * 500, "max_tokens": 500, "ignore_eos": True}).encode()
+        with socket.create_connection(("127.0.0.1", server.port)) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(wait_s)
+        assert complete(client).choices[0].text == expected
+        server.wait_for_metric("vllm:num_requests_running", 0)
+        server.wait_for_metric("vllm:kv_cache_usage_perc", 0)
 
 
 def test_mixed_lengths_alone_and_together(client):
@@ -736,6 +743,28 @@ def test_a_turn_with_tools_repeats_all_but_what_is_new(client):
         messages += results or [{"role": "user", "content": f"And now, number {turn}?"}]
     for n_cached, n_before in cached[1:]:
         assert n_before - n_cached < 64 + 3, cached  # whole pages; the end of a turn may be tokenised differently
+
+
+def test_spelling_a_call_otherwise_repeats_all_but_what_is_new(client, server):
+    """White space, escapes and the order of fields in what the client sends back do not reach the prompt."""
+    tool = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {
+        "place": {"type": "string"}, "days": {"type": "integer"}}}}}
+    spellings = ['{"place": "Zürich", "days": 3}', '{"place":"Z\\u00fcrich","days":3}',
+                 '{\n  "place" : "Zürich",\n  "days" : 3\n}\n', {"place": "Zürich", "days": 3}]
+    replies = []
+    for n, arguments in enumerate(spellings):
+        call = {"id": f"call_{n}", "type": "function", "function": {"name": "find", "arguments": arguments}}
+        messages = [{"role": "user", "content": "How is the weather? " + "I am curious. " * 30},
+                    {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "I look it up."},
+                    {"role": "tool", "tool_call_id": f"call_{n}", "content": "sunny"},
+                    {"role": "user", "content": f"And what comes on day {n}?"}]
+        if n % 2:
+            messages = [dict(reversed(m.items())) for m in messages]
+            call["function"] = dict(reversed(call["function"].items()))
+        replies.append(server.post("/v1/chat/completions", {"messages": messages, "tools": [tool], "max_tokens": 3}))
+    for reply in replies[2:]:  # the second turn shows where others may go on
+        usage = reply["usage"]
+        assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] < 64 + 20, usage
 
 
 def test_without_prefix_cache():

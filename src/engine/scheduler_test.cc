@@ -307,6 +307,7 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
       ++n_cancelled;
     };
     RequestId id = 0;
+    std::vector<TokenId> last_prompt;
     for (int i = 0; i < 400; ++i) {
       if (random() % 4 == 0) {
         std::vector<TokenId> prompt = RandomPrompt(random, 1 + random() % 100);
@@ -315,6 +316,8 @@ TEST(SchedulerTest, RandomTrafficKeepsEveryTokenAndEveryBlock) {
           prompt.resize(std::min<size_t>(prompt.size(), 1 + random() % 150));
           prompt.push_back(3);
         }
+        if (id > 0 && random() % 8 == 0) prompt = last_prompt;
+        last_prompt = prompt;
         const int64_t max_tokens = std::min<int64_t>(std::ssize(prompt) + 1 + random() % 150, 256);
         h.Add(++id, prompt, max_tokens, seed % 4 == 1 && random() % 2 == 0);
         expected[id] = Continue(prompt, max_tokens);
@@ -370,6 +373,25 @@ TEST(SchedulerTest, PromptsThatScoreShareTheRoomForLogits) {
   h.Add(6, prompt, 140);
   h.RunAll();
   EXPECT_EQ(h.rows_computed - rows, 139 + 139 - 128);
+}
+
+// Two that compute the same tokens, as one of them scores: the pages of the first lie in front of
+// one that the second uses, and give way all the same.
+TEST(SchedulerTest, IdlePagesInFrontOfUsedOnesGiveWay) {
+  std::mt19937 random(3);
+  Harness h(2, 8, 512, 100, /*n_snapshots=*/8);
+  std::vector<TokenId> prompt = RandomPrompt(random, 130);
+  h.Add(1, prompt, 131, /*scores=*/true);
+  while (prompt.size() < 200) prompt.push_back(5);
+  h.Add(2, prompt, 256, /*scores=*/true);
+  while (h.scheduler.n_computed(2) < 210) h.Commit(h.Compute());
+  EXPECT_TRUE(h.done.contains(1));
+  EXPECT_EQ(h.pool.n_idle_cached(), 2);
+  EXPECT_EQ(h.pool.free_blocks(), 2);
+  h.Add(3, RandomPrompt(random, 250), 256);
+  h.RunAll();
+  EXPECT_EQ(h.done.size(), 3u);
+  EXPECT_EQ(h.free_blocks(), 8);
 }
 
 TEST(SchedulerTest, DraftsTakeNoRowFromYoungerAnswers) {

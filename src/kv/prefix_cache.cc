@@ -125,13 +125,25 @@ void PrefixCache::DropSnapshot(NodeId id) {
 }
 
 bool PrefixCache::Evict() {
-  for (const auto& [use, id] : by_use_) {
-    const Node& node = nodes_[static_cast<size_t>(id)];
-    if (node.n_children > 0 || kv_.in_use(node.block)) continue;
-    DropSnapshot(id);
-    return true;
+  const int64_t free = kv_.free_blocks();
+  for (const bool unused_leaf : {true, false}) {
+    for (auto next = by_use_.begin(); next != by_use_.end() && kv_.free_blocks() == free;) {
+      const NodeId id = (next++)->second;
+      const Node& node = nodes_[static_cast<size_t>(id)];
+      if (node.n_children > 0) continue;
+      if (unused_leaf ? kv_.in_use(node.block) : !HasIdleBlock(id)) continue;
+      DropSnapshot(id);
+      if (!unused_leaf) next = by_use_.begin();  // pages above it may be leaves now
+    }
   }
-  return false;
+  return kv_.free_blocks() > free;
+}
+
+// On the way to the root.
+bool PrefixCache::HasIdleBlock(NodeId id) const {
+  while (id != kRoot && kv_.in_use(nodes_[static_cast<size_t>(id)].block))
+    id = nodes_[static_cast<size_t>(id)].parent;
+  return id != kRoot;
 }
 
 }  // namespace deepinfer

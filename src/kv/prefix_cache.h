@@ -54,7 +54,9 @@ class PrefixCache {
   // `tokens` are those of the sequence. Does nothing when the rings no longer hold that state.
   void Publish(SeqSlot slot, std::span<const TokenId> tokens, int64_t end);
 
-  // Forgets something that holds blocks, so that at least one becomes free. false: nothing is left.
+  // Forgets something that holds blocks, so that at least one becomes free. false: no idle block is
+  // left. Pages that a sequence uses are forgotten only when idle ones lie in front of them: two
+  // sequences may have computed the same tokens.
   bool Evict();
 
   // Grows whenever Match may find more than before.
@@ -87,6 +89,7 @@ class PrefixCache {
   NodeId Add(NodeId parent, std::span<const TokenId> page, int32_t block);
   void Touch(NodeId id);
   void DropSnapshot(NodeId id);
+  bool HasIdleBlock(NodeId id) const;
 
   KvPool& kv_;
   int64_t max_snapshots_;

@@ -499,6 +499,21 @@ TEST(SchedulerTest, WhatIsPutBackIsNotComputedAgain) {
   EXPECT_EQ(h.free_blocks(), 8);
 }
 
+// Who gave way goes on before those who have not begun.
+TEST(SchedulerTest, WhoGaveWayIsTheNext) {
+  Harness h(2, 8, 512, 64);
+  for (RequestId id = 1; id <= 2; ++id) h.Add(id, std::vector<TokenId>(200, 10 * id), 310);
+  h.Add(3, {1, 2, 3}, 20);
+  while (h.scheduler.n_preemptions() == 0) h.Commit(h.Compute());
+  while (h.wanted.contains(3)) {
+    if (h.scheduler.n_computed(3) > 0) {
+      EXPECT_TRUE(!h.wanted.contains(2) || h.scheduler.n_computed(2) > 0);
+    }
+    h.Commit(h.Compute());
+  }
+  h.RunAll();
+}
+
 // What waits for blocks costs nothing, and does not drive out what others may use.
 TEST(SchedulerTest, WaitingEvictsNothing) {
   Harness h(3, 8, 512, 64, 8);

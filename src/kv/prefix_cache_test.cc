@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <unordered_map>
+#include <utility>
 
 namespace deepinfer {
 namespace {
@@ -168,6 +170,42 @@ TEST(PrefixCache, MatchesWholePagesButForTheLastToken) {
   longer[100] = 0;
   EXPECT_EQ(cache.Match(longer).tokens, 64);
   EXPECT_EQ(cache.Match(longer).known, 64);
+}
+
+// Two pages of the same hash: FNV-1a as the cache computes it. Its third id evens out the low bits
+// of the hash, so that two of many beginnings whose high bits are equal will do.
+std::pair<std::vector<TokenId>, std::vector<TokenId>> PagesOfOneHash() {
+  constexpr uint64_t kBasis = 0xCBF29CE484222325, kPrime = 0x100000001B3;
+  constexpr uint64_t kIds = 0x7FFFFFFF;
+  std::mt19937 random(8);
+  std::unordered_map<uint64_t, std::vector<TokenId>> seen;
+  while (true) {
+    const uint64_t a = random() & kIds, b = random() & kIds;
+    const uint64_t hash = (((kBasis ^ a) * kPrime) ^ b) * kPrime;
+    std::vector<TokenId> page = {static_cast<TokenId>(a), static_cast<TokenId>(b),
+                                 static_cast<TokenId>(hash & kIds)};
+    page.resize(kBlockTokens + 1, 5);
+    const auto [found, is_new] = seen.try_emplace(hash & ~kIds, page);
+    if (!is_new && found->second != page) return {found->second, page};
+  }
+}
+
+TEST(PrefixCache, PagesOfOneHashAreToldApart) {
+  Caches c(16);
+  PrefixCache cache(&c.pool, 8 * c.pool.ring_bytes());
+  const auto [a, b] = PagesOfOneHash();
+  for (const std::vector<TokenId>& tokens : {a, b}) {
+    EXPECT_EQ(cache.Match(tokens).tokens, 0);
+    const SeqSlot slot = c.pool.Open();
+    c.Compute(slot, tokens, 64);
+    cache.Publish(slot, tokens, 64);
+    c.pool.Close(slot);
+    EXPECT_EQ(cache.Match(tokens).tokens, 64);
+  }
+  EXPECT_EQ(cache.Match(a).tokens, 0) << "the newer one is found";
+  while (cache.Evict()) continue;
+  EXPECT_EQ(cache.Match(b).tokens, 0);
+  EXPECT_EQ(c.pool.free_blocks(), 16);
 }
 
 TEST(PrefixCache, StatesThatTheRingsHaveLostAreNotKept) {

@@ -32,7 +32,13 @@ LEVELS = ["auto", "generic"]    # model code shows at every level, scalar refere
 M = "src/model/"
 R = "src/ops/ref/"
 
-# id, what is wrong with it, file, text (must occur once), replacement
+E = "src/engine/"
+K = "src/kv/"
+C = "src/chat/"
+DRAFTS = ["planted_drafts_test", "scheduler_test", "rollback_test", "forced_drafts_test"]
+KV = ["kv_pool_test", "scheduler_test", "load_test"]
+
+# id, what is wrong with it, file, text (must occur once), replacement; behind them the tests to run, if not those of the model
 MUTATIONS = [
     ("q-head-norm", "norm of q heads added after wq_b, as in the previous model (B01)", M + "attention.cc",
      '  s.Rope("attn.rope_q",',
@@ -44,7 +50,7 @@ MUTATIONS = [
      "if (m < 0.25f) return sign;"),
     ("topk-ties", "equal index scores: the higher index wins", R + "attention.cc",
      "a.score == b.score && a.index < b.index", "a.score == b.score && a.index > b.index"),
-    ("topk-ties-vector", "vector kernels drop one of the equal scores at the border", "src/backend/cpu/index_select.inc.h",
+    ("topk-ties-vector", "vector kernels drop one of the equal scores at the border", "src/backend/cpu/index_selection.inc.h",
      "e.order == t.order && t.n_equal-- <= 0", "e.order == t.order && t.n_equal-- <= 1"),
     ("expert-ties", "router: the later of two equal experts wins", R + "moe.cc", "biased > best", "biased >= best"),
     ("yarn-off", "YaRN off", M + "forward.cc", "if (!compressed || !c.rope_scaling) return freq;", "return freq;\n"
@@ -140,6 +146,80 @@ MUTATIONS = [
      "LargestMagnitude(x + 32 * b, 32, 1e-30f)"),
     ("ring", "window ring one row short of a step", "src/kv/kv_pool.h", "return window + max_step_rows + draft_rows;",
      "return window + max_step_rows + draft_rows - 2;"),
+
+    # Draft tokens.
+    ("rollback", "rollback keeps the row of the first rejected draft", E + "scheduler.cc",
+     "rows.n_drafts + std::ssize(tokens) - 1);",
+     "rows.n_drafts + std::ssize(tokens) - (std::ssize(tokens) <= rows.n_drafts ? 0 : 1));", DRAFTS),
+    ("rollback-tokens", "rejected drafts stay in the text", E + "scheduler.cc",
+     "seq->tokens.resize(static_cast<size_t>(seq->n_known)); seq->tokens.insert(seq->tokens.end(), tokens.begin(),",
+     "seq->tokens.insert(seq->tokens.end(), tokens.begin(),", DRAFTS),
+    ("philox-position", "noise of a verified row is that of the next position", E + "engine.cc",
+     "const int64_t position = std::ssize(tokens);",
+     "const int64_t position = std::ssize(tokens) + (draft == kNoDraft ? 0 : 1);", DRAFTS),
+    ("philox-draft", "drafts are drawn with the noise of their anchor's position", "src/ops/ref/draft.cc",
+     "static_cast<uint32_t>(a.positions[row] + 1)", "static_cast<uint32_t>(a.positions[row])",
+     ["draft_test", "draft_acceptance_test"]),
+    ("stale-confidence", "the depth follows the confidence of the block's first draft", E + "depth_policy.cc",
+     "Chance(confidence[next], depth)", "Chance(confidence[next - static_cast<size_t>(depth)], depth)", ["scheduler_test"]),
+    ("draft-ring", "window ring without room for the rows of a draft", K + "kv_pool.h",
+     "return window + max_step_rows + draft_rows;", "return window + max_step_rows;", KV[:1] + DRAFTS),
+    ("draft-rows", "rows of a draft lie one place too far behind the sequence", K + "kv_pool.cc",
+     "AddRow(rows.slot, s, i == 0 ? rows.anchor : noise, first + i,", "AddRow(rows.slot, s, i == 0 ? rows.anchor : noise, first + i + 1,",
+     KV[:1] + ["draft_acceptance_test"]),
+    ("draft-budget", "drafts take rows from younger answers", E + "scheduler.cc", "budget - 1 - younger", "budget - 1 - 0 * younger",
+     ["scheduler_test"]),
+    ("draft-end", "drafts go on behind the end of the answer", E + "scheduler.cc", "seq.max_tokens - seq.n_known - 1",
+     "seq.max_tokens - seq.n_known", ["scheduler_test", "forced_drafts_test"]),
+
+    # Grammars.
+    ("mask-end", "an answer may end anywhere", "src/grammar/token_masks.cc", "if (automaton_.CanEnd(state)) mask.Allow(token);",
+     "if (true) mask.Allow(token);", ["grammar_test"]),
+    ("mask-markup", "the markup token is allowed where its bytes are, without markup", "src/grammar/token_masks.cc",
+     "if (trie_->markup_token() && automaton_.grammar().has_markup())", "if (trie_->markup_token())", ["grammar_test"]),
+    ("mask-subtree", "a byte that is not allowed skips its token only", "src/grammar/token_masks.cc", "i = node.next;", "++i;",
+     ["grammar_test"]),
+    ("mask-drafts", "rows with a draft behind them have no mask", E + "engine.cc",
+     "allowed = Allowed(active);", "allowed = draft == kNoDraft ? Allowed(active) : AllowedTokens();", DRAFTS[-1:]),
+
+    # Prefix cache.
+    ("snapshot-late", "snapshots hold the rows up to the token before", K + "kv_pool.cc", "ForEachRing(slot, tokens, [to]",
+     "ForEachRing(slot, tokens - 1, [to]", KV),
+    ("snapshot-window", "snapshots hold one window row too few", K + "kv_pool.cc", "shape_.window_row_bytes, shape_.window);",
+     "shape_.window_row_bytes, shape_.window - 1);", KV),
+    ("whole-prompt", "a prompt is found to its last token", K + "prefix_cache.cc", "(std::ssize(tokens) - 1) / kBlockTokens",
+     "std::ssize(tokens) / kBlockTokens", KV),
+    ("page-hash", "pages are compared by their hash only", K + "prefix_cache.cc",
+     "return std::ranges::equal(nodes_[static_cast<size_t>(found->second)].page, page) ? found->second : kNone;",
+     "static_cast<void>(page); return found->second;", KV),
+    ("evict-used", "pages that a sequence uses are forgotten as soon as others", K + "prefix_cache.cc",
+     "unused_leaf ? kv_.in_use(node.block) : !HasIdleBlock(id)", "!unused_leaf && !HasIdleBlock(id)", KV),
+
+    # Output parser.
+    ("space-before-calls", "white space in front of calls stays in the content", C + "output_parser.cc",
+     "content_space_.clear();", "", ["chat_test"]),
+    ("think-close", "</think> in content begins reasoning", C + "output_parser.cc",
+     "state_ = tag == kThinkOpen ? State::kReasoning : State::kContent;",
+     "state_ = tag == kThinkOpen || state_ == State::kContent ? State::kReasoning : State::kContent;", ["chat_test"]),
+    ("held-tail", "the beginning of a tag at the end of the content is lost", C + "output_parser.cc",
+     "ContentText(in_content_.Flush(), &delta);", "", ["chat_test"]),
+    ("joined-tags", "dropped tags do not join what stands around them", C + "output_parser.h", "in_content_{true}",
+     "in_content_{false}", ["chat_test"]),
+    ("invoke-in-content", "a call without its block is text", C + "output_parser.cc",
+     "std::span(kInContent).first(has_tools_ ? kInContent.size() : kThink)",
+     "std::span(kInContent).first(has_tools_ ? kInContent.size() - 1 : kThink)", ["chat_test"]),
+    ("dropped-calls", "tool_choice none reports calls", C + "output_parser.cc", "name.empty() || options_->drop_calls",
+     "name.empty()", ["chat_test"]),
+
+    # Scheduler.
+    ("preempted-order", "who was put back queues behind all others", E + "scheduler.cc", "waiting_.push_front(std::move(seq));",
+     "waiting_.push_back(std::move(seq));", KV[1:]),
+    ("short-prompts", "short prompts wait for long ones", E + "scheduler.cc", "int64_t shared = rows / 2;", "int64_t shared = 0;",
+     ["scheduler_test"]),
+    ("room-counted-twice", "idle blocks of a hit count as room for others", E + "scheduler.cc",
+     "kv_->n_idle_cached() - hit.n_idle", "kv_->n_idle_cached()", KV[1:]),
+    ("cancel-leaks", "a cancelled request keeps its slot", E + "scheduler.cc", "kv_->Close(it->slot); running_.erase(it);",
+     "running_.erase(it);", KV[1:]),
 ]
 
 
@@ -181,8 +261,10 @@ def build(*targets):
     return run(["cmake", "--build", "--preset", "release", "--target", *targets]).returncode == 0
 
 
-def first_failure():
-    """What fails first, 'build' if it does not build, or None."""
+def first_failure(tests=None):
+    """What fails first, 'build' if it does not build, or None. Runs `tests`, or those of the model."""
+    if tests:
+        return ctest_failure(tests) if build(*tests) else "build"
     if not build("deepinfer", *QUICK_TESTS):
         return "build"
     failure = ctest_failure(QUICK_TESTS) or golden_failure(LEVELS[0]) or golden_failure(LEVELS[1])
@@ -193,7 +275,7 @@ def first_failure():
 
 def mutate(mutation):
     """-> (outcome, seconds)"""
-    _, _, file, old, new = mutation
+    _, _, file, old, new, *tests = mutation
     path = COPY / file
     text = path.read_text()
     pattern = r"\s+".join(map(re.escape, old.split()))      # line breaks and indentation may differ
@@ -202,7 +284,7 @@ def mutate(mutation):
     start = time.time()
     path.write_text(re.sub(pattern, lambda _: new, text))
     try:
-        return first_failure(), time.time() - start
+        return first_failure(*tests), time.time() - start
     finally:
         path.write_text(text)
 
@@ -214,13 +296,12 @@ def main():
     args = parser.parse_args()
     only = args.only.split(",") if args.only else None
     prepare()
-    failure = first_failure()
-    if failure:
-        sys.exit(f"the suite fails without a mutation: {failure}")
+    mutations = [m for m in MUTATIONS if not only or m[0] in only]
+    for tests in {tuple(m[5]) if m[5:] else None for m in mutations}:
+        if failure := first_failure(tests):
+            sys.exit(f"the suite fails without a mutation: {failure}")
     rows, holes = [], 0
-    for mutation in MUTATIONS:
-        if only and mutation[0] not in only:
-            continue
+    for mutation in mutations:
         outcome, seconds = mutate(mutation)
         noticed = outcome not in (None, "build")
         holes += not noticed

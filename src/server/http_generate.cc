@@ -1,7 +1,6 @@
 // Requests that ask for answers: /v1/completions and /v1/chat/completions.
 #include <fmt/format.h>
 
-
 #include "base/error.h"
 #include "chat/protocol.h"
 #include "server/http_service.h"

@@ -74,7 +74,7 @@ def markdown(runs):
     for cell in cells(runs):
         c, gains = cell[0], ", ".join(f"{run['gain']:.2f}" for run in cell)
         lines.append(f"| {c['tau']:g} | {c['overlap']:g} | {mean(cell, 'plain_step_s') * 1e3:.0f} ms | {100 * mean(cell, 'plain_spread'):.1f} % | "
-                     f"{mean(cell, 'tokens_per_step'):.2f} | {mean(cell, 'gain'):.2f} ({gains}) | {c['promised']:.2f} ({c['promised_depth']}) | "
+                     f"{mean(cell, 'tokens_per_step'):.2f} | {mean(cell, 'gain'):.2f} ({gains}) | {mean(cell, 'promised'):.2f} ({c['promised_depth']}) | "
                      f"{mean(cell, 'ratio'):.2f} | {c['released_promised']:.2f} ({c['released_depth']}) |")
     return "\n".join(lines)
 
@@ -99,7 +99,7 @@ def svg(found):
     out.append(f'<text x="{x(3.5):.0f}" y="{bottom + 34}" text-anchor="middle">tokens a verification of five drafts</text>')
     for i, (overlap, color) in enumerate((("0", "#48c"), ("0.3", "#2a7"))):
         own = [cell for cell in found if f"{cell[0]['overlap']:g}" == overlap]
-        line = " ".join(f"{x(c[0]['tau']):.0f},{y(c[0]['promised']):.0f}" for c in own)
+        line = " ".join(f"{x(c[0]['tau']):.0f},{y(mean(c, 'promised')):.0f}" for c in own)
         out.append(f'<polyline points="{line}" fill="none" stroke="{color}"/>'
                    f'<text x="{left + 20}" y="{24 + 16 * i}" fill="{color}">overlap {overlap}: line promised, points measured</text>')
         out += [f'<circle cx="{x(run["tau"]):.0f}" cy="{y(run["gain"]):.0f}" r="3" fill="{color}"/>' for c in own for run in c]

@@ -33,15 +33,17 @@ struct DraftFlags {
 };
 
 constexpr int64_t kMostTokens = 4000;  // of an answer
-constexpr int64_t kSegment = 8;        // tokens of one way before it is the other's turn
-constexpr int64_t kSettled = 4;        // segments that the policy may learn in
+constexpr int64_t kTurn = 8;           // tokens of an answer before it is another's turn
+constexpr int64_t kPlainTurn = 4;      // the same without drafts: its steps are all alike
+constexpr int64_t kSettled = 4;        // turns that the policy may learn in
 
-// One answer, in turns with another one on the same executor.
+// One answer, in turns with others on the same executor.
 class Lane {
  public:
-  Lane(Executor* executor, bool drafts, PlantedBlocks* blocks, std::vector<TokenId> prompt)
-      : engine_(executor, drafts) {
-    if (blocks != nullptr) engine_.PlantDrafts(blocks);
+  // Without `drafts`, plain.
+  Lane(Executor* executor, PlantedAnswer* drafts, std::vector<TokenId> prompt)
+      : engine_(executor, drafts != nullptr) {
+    engine_.PlantDrafts(drafts);
     Request request;
     request.prompt = std::move(prompt);
     request.sampling.temperature = 0;
@@ -54,44 +56,46 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Goes on by about kSegment tokens. false: the answer is complete.
-  bool Run() {
+  // Goes on until at least `tokens` follow the first one. false: the answer is complete.
+  bool RunTo(int64_t tokens) {
     const auto start = std::chrono::steady_clock::now();
-    int64_t tokens = 0;
-    while (tokens < kSegment && !engine_.idle()) tokens += NextStep();
+    const int64_t before = n_tokens_;
+    while (n_tokens_ < tokens && !engine_.idle()) n_tokens_ += NextStep();
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    segments_.push_back({static_cast<double>(tokens), time.count()});
+    if (n_tokens_ > before)
+      turns_.push_back({static_cast<double>(n_tokens_ - before), time.count()});
+    seconds_ += time.count();
     return !engine_.idle();
   }
+  // What follows is measured.
+  void Settle() { turns_.clear(); }
 
-  // Tokens per second from segment `first` on.
-  double Rate(size_t first) const {
+  // Tokens per second since Settle.
+  double Rate() const {
     double tokens = 0, seconds = 0;
-    for (size_t i = first; i < segments_.size(); ++i) {
-      tokens += segments_[i].tokens;
-      seconds += segments_[i].seconds;
+    for (const Turn& turn : turns_) {
+      tokens += turn.tokens;
+      seconds += turn.seconds;
     }
     return tokens / seconds;
   }
-  // Standard deviation of the segments' rates, in parts of their mean.
+  // The same from the start.
+  double RateFromStart() const { return static_cast<double>(n_tokens_) / seconds_; }
+  // Standard deviation of the turns' rates, in parts of their mean.
   double Spread() const {
     double sum = 0, squares = 0;
-    for (const Segment& s : segments_) {
-      sum += s.tokens / s.seconds;
-      squares += std::pow(s.tokens / s.seconds, 2);
+    for (const Turn& turn : turns_) {
+      sum += turn.tokens / turn.seconds;
+      squares += std::pow(turn.tokens / turn.seconds, 2);
     }
-    const auto n = static_cast<double>(segments_.size());
+    const auto n = static_cast<double>(turns_.size());
     return std::sqrt(std::max(squares / n - std::pow(sum / n, 2), 0.0)) / (sum / n);
   }
-  double Seconds() const {
-    double sum = 0;
-    for (const Segment& s : segments_) sum += s.seconds;
-    return sum;
-  }
+  double seconds() const { return seconds_; }
   Engine::Stats stats() const { return engine_.stats(); }
 
  private:
-  struct Segment {
+  struct Turn {
     double tokens, seconds;
   };
   int64_t NextStep() {
@@ -106,7 +110,9 @@ class Lane {
 
   Engine engine_;
   RequestId id_ = 0;
-  std::vector<Segment> segments_;
+  int64_t n_tokens_ = 0;  // behind the first
+  double seconds_ = 0;
+  std::vector<Turn> turns_;
 };
 
 // Gain over plain decoding that the bytes promise, of the best fixed depth.
@@ -114,23 +120,27 @@ struct Promise {
   double gain = 1;
   int64_t depth = 0;  // 0: no drafts
 };
-Promise BestGain(const StepBytes& bytes, const PlantedBlocks& blocks, int64_t block,
-                 int64_t context, double overlap) {
+// tokens(depth): that a step brings.
+template <typename TokensOf>
+Promise BestGain(const StepBytes& bytes, int64_t block, int64_t context, double overlap,
+                 const TokensOf& tokens) {
   const auto step = [&](int64_t rows) {
     return overlap < 0 ? bytes(rows, context) : bytes.WithOverlap(rows, context, overlap);
   };
   Promise best;
   for (int64_t depth = 1; depth <= block; ++depth) {
     const double time = (step(1 + depth) + bytes.Draft(1) + bytes.DraftRows()) / step(1);
-    if (blocks.Tokens(depth) / time > best.gain) best = {blocks.Tokens(depth) / time, depth};
+    if (tokens(depth) / time > best.gain) best = {tokens(depth) / time, depth};
   }
   return best;
 }
 
 struct Cell {
   double tau;
-  Promise promise, released;
+  Promise promise = {}, released = {};
   double gain = 0, gain_from_start = 0, spread = 0;
+  int64_t fixed_depth = 0;  // that the bytes promise most of; 0: no drafts
+  double fixed_gain = 1;
   Engine::Stats plain = {}, drafted = {};
 
   double ratio() const { return gain / promise.gain; }
@@ -146,27 +156,65 @@ struct Cell {
   double PlainSeconds() const { return plain.plain.StepSeconds().value_or(0); }
 };
 
+// The answers that are compared: plain, with as many drafts as the policy chooses, and with a
+// fixed number of them unless that is 0.
+struct Lanes {
+  Lanes(Executor* executor, PlantedBlocks* blocks, int64_t depth,
+        const std::vector<TokenId>& prompt)
+      : chosen(blocks, std::nullopt),
+        fixed(blocks, depth),
+        plain_lane(executor, nullptr, prompt),
+        chosen_lane(executor, &chosen, prompt) {
+    if (depth > 0) fixed_lane.emplace(executor, &fixed, prompt);
+  }
+
+  // false: an answer is complete.
+  bool Turn(int64_t n) {
+    return plain_lane.RunTo(n * kPlainTurn) && chosen_lane.RunTo(n * kTurn) &&
+           (!fixed_lane || fixed_lane->RunTo(n * kTurn));
+  }
+  void Settle() {
+    plain_lane.Settle();
+    chosen_lane.Settle();
+    if (fixed_lane) fixed_lane->Settle();
+  }
+  double seconds() const {
+    return plain_lane.seconds() + chosen_lane.seconds() + (fixed_lane ? fixed_lane->seconds() : 0);
+  }
+
+  PlantedAnswer chosen, fixed;
+  Lane plain_lane, chosen_lane;
+  std::optional<Lane> fixed_lane;
+};
+
 Cell Measure(Executor* executor, const StepBytes& released, const DraftFlags& flags, double tau) {
   const int64_t block = executor->draft_tokens();
-  const double overlap = executor->options().routing_overlap;
-  PlantedBlocks blocks(tau, block, flags.seed);
-  const std::vector<TokenId> prompt =
-      RandomIds(flags.input_len, executor->config().vocab_size, flags.seed);
-  Lane plain(executor, false, nullptr, prompt), drafted(executor, true, &blocks, prompt);
-  bool goes_on = true;
-  for (int64_t n = 0;
-       goes_on && (n <= 2 * kSettled || plain.Seconds() + drafted.Seconds() < flags.seconds); ++n) {
-    goes_on = plain.Run() && drafted.Run();
-  }
   const StepBytes bytes(executor->config(), executor->kv().shape());
-  Cell cell{.tau = tau,
-            .promise = BestGain(bytes, blocks, block, flags.input_len, overlap),
-            .released = BestGain(released, blocks, block, flags.input_len, overlap)};
-  cell.gain = drafted.Rate(kSettled) / plain.Rate(kSettled);
-  cell.gain_from_start = drafted.Rate(0) / plain.Rate(0);
-  cell.spread = plain.Spread();
-  cell.plain = plain.stats();
-  cell.drafted = drafted.stats();
+  const auto best = [&](const StepBytes& of, const auto& tokens) {
+    return BestGain(of, block, flags.input_len, executor->options().routing_overlap, tokens);
+  };
+  PlantedBlocks blocks(tau, block, flags.seed);
+  const auto in_the_mean = [&](int64_t depth) { return blocks.Tokens(depth); };
+  Cell cell{.tau = tau, .released = best(released, in_the_mean)};
+  cell.fixed_depth = best(bytes, in_the_mean).depth;
+  Lanes lanes(executor, &blocks, cell.fixed_depth,
+              RandomIds(flags.input_len, executor->config().vocab_size, flags.seed));
+  int64_t n = 0;
+  for (bool goes_on = true; goes_on && (n < 2 * kSettled || lanes.seconds() < flags.seconds);) {
+    goes_on = lanes.Turn(++n);
+    if (n == kSettled) lanes.Settle();
+  }
+  // Of the verdicts that lie where it was measured.
+  const int64_t first = flags.input_len + 1;
+  cell.promise = best(bytes, [&](int64_t depth) {
+    return blocks.TokensBetween(first + kSettled * kTurn, first + n * kTurn, depth);
+  });
+  cell.gain = lanes.chosen_lane.Rate() / lanes.plain_lane.Rate();
+  cell.gain_from_start = lanes.chosen_lane.RateFromStart() / lanes.plain_lane.RateFromStart();
+  if (lanes.fixed_lane) cell.fixed_gain = lanes.fixed_lane->Rate() / lanes.plain_lane.Rate();
+  cell.spread = lanes.plain_lane.Spread();
+  cell.plain = lanes.plain_lane.stats();
+  cell.drafted = lanes.chosen_lane.stats();
   return cell;
 }
 
@@ -188,18 +236,18 @@ std::string SharesLine(const char* name, const ordered_json& s) {
 }
 
 constexpr char kHeader[] =
-    "  tau   plain ms  spread   with ms   draft ms  tokens/step   gain  from start  promised  "
-    "depth "
-    " ratio   released\n";
+    "  tau   plain ms  spread   with ms   draft ms  tokens/step   gain  from start   fixed depth  "
+    "promised depth  ratio   released\n";
 
 std::string Line(const Cell& c) {
   const auto n_drafts = static_cast<double>(std::max<int64_t>(c.drafted.drafted.n, 1));
   return fmt::format(
-      "{:>5.2f} {:>10.2f} {:>6.1f}% {:>9.2f} {:>10.2f} {:>12.2f} {:>6.2f} {:>11.2f} {:>9.2f} "
-      "{:>6} {:>6.2f} {:>7.2f}({})\n",
+      "{:>5.2f} {:>10.2f} {:>6.1f}% {:>9.2f} {:>10.2f} {:>12.2f} {:>6.2f} {:>11.2f} {:>7.2f} {:>5} "
+      "{:>9.2f} {:>5} {:>6.2f} {:>7.2f}({})\n",
       c.tau, c.PlainSeconds() * 1e3, 100 * c.spread, c.StepSeconds() * 1e3,
       c.drafted.drafts_s / n_drafts * 1e3, c.TokensPerStep(), c.gain, c.gain_from_start,
-      c.promise.gain, c.promise.depth, c.ratio(), c.released.gain, c.released.depth);
+      c.fixed_gain, c.fixed_depth, c.promise.gain, c.promise.depth, c.ratio(), c.released.gain,
+      c.released.depth);
 }
 
 ordered_json CellJson(const Cell& c) {
@@ -210,6 +258,8 @@ ordered_json CellJson(const Cell& c) {
           {"tokens_per_step", c.TokensPerStep()},
           {"gain", c.gain},
           {"gain_from_start", c.gain_from_start},
+          {"fixed_gain", c.fixed_gain},
+          {"fixed_depth", c.fixed_depth},
           {"promised", c.promise.gain},
           {"promised_depth", c.promise.depth},
           {"ratio", c.ratio()},
@@ -220,7 +270,7 @@ ordered_json CellJson(const Cell& c) {
 
 void RunBenchDrafts(const DraftFlags& flags) {
   EngineOptions options = BenchEngine(*flags.bench);
-  options.max_num_seqs = 2;      // plain and with drafts
+  options.max_num_seqs = 3;      // the lanes
   options.prefix_cache_mib = 0;  // every cell computes its prompt
   options.max_model_len = flags.input_len + kMostTokens;
   const std::unique_ptr<Executor> executor = LoadModel(options);

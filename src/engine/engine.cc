@@ -21,6 +21,7 @@ double SecondsSince(Clock::time_point start) {
 }
 
 constexpr size_t kNoDraft = ~size_t{0};
+constexpr int64_t kRowsBeforeDrafts = 16;  // last steps of a pause, which leave rows for drafts
 
 uint64_t RandomSeed() {
   std::random_device device;
@@ -207,13 +208,20 @@ double Engine::Stats::tokens_per_verification() const {
   return 1 + static_cast<double>(n_accepted()) / static_cast<double>(n_verifications);
 }
 
-// A draft reads the rows of the last sliding_window tokens. While drafts pause for longer than it
-// takes to write those, steps of answers need not leave them.
+// Drafts of every block that are verified, when the policy has no say.
+std::optional<int64_t> Engine::FixedDepth() const {
+  if (planted_ != nullptr && planted_->Depth()) return planted_->Depth();
+  if (executor_.options().draft_depth == "auto") return std::nullopt;
+  return executor_.options().num_speculative_tokens;
+}
+
+// A draft reads the rows of the last sliding_window tokens, but those next to it matter most: it
+// accepts as many drafts when the rows of a pause are missing up to the last few. So they are left
+// out while drafts pause; what a draft finds in their place are rows of older tokens.
 bool Engine::LeavesDraftRows(const StepRecord& step) const {
   const bool only_answers = std::ranges::all_of(
       step, [](const ScheduledRows& rows) { return rows.samples && rows.count == 1; });
-  return drafts_ && !(only_answers && executor_.options().draft_depth == "auto" &&
-                      depth_policy_.pause() > executor_.config().sliding_window);
+  return drafts_ && !(only_answers && !FixedDepth() && depth_policy_.pause() > kRowsBeforeDrafts);
 }
 
 std::span<const float> Engine::RunStep(const StepRecord& step) {
@@ -482,8 +490,7 @@ void Engine::Count(std::span<const std::vector<TokenId>> emitted, double step_s)
 // Drafts behind every sequence of the step that goes on with its answer. Returns the seconds it
 // took.
 double Engine::DraftNext(const StepRecord& step) {
-  const bool fixed = executor_.options().draft_depth == "fixed";
-  if (!fixed && !depth_policy_.Drafts()) return 0;
+  if (!FixedDepth() && !depth_policy_.Drafts()) return 0;
   const bool rejection = executor_.options().speculative == "rejection";
   std::vector<DraftSeq> seqs;
   std::vector<RequestId> ids;
@@ -525,9 +532,8 @@ void Engine::SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
                       drafts.tokens.subspan(s * block, block),
                       drafts.confidence.subspan(s * block, block));
   }
-  std::vector<int64_t> depths(seqs.size(), executor_.options().num_speculative_tokens);
-  if (executor_.options().draft_depth == "auto")
-    depth_policy_.Choose(drafts.confidence, executor_.draft_tokens(), depths);
+  std::vector<int64_t> depths(seqs.size(), FixedDepth().value_or(0));
+  if (!FixedDepth()) depth_policy_.Choose(drafts.confidence, executor_.draft_tokens(), depths);
   for (size_t s = 0; s < seqs.size(); ++s) {
     const auto depth = static_cast<size_t>(depths[s]);
     ++depths_[depth];

@@ -120,6 +120,7 @@ class Engine {
   double DraftNext(const StepRecord& step);
   void SetDrafts(const Drafts& drafts, std::span<const DraftSeq> seqs,
                  std::span<const RequestId> ids);
+  std::optional<int64_t> FixedDepth() const;
   bool LeavesDraftRows(const StepRecord& step) const;
   void Learn(const StepRecord& step, std::span<const std::vector<TokenId>> emitted, double step_s);
   void Count(std::span<const std::vector<TokenId>> emitted, double step_s);

@@ -86,6 +86,18 @@ Executor* DemoEngineTest::executor_ = nullptr;
 // bits turn a last-bit difference of a sum into one step of an activation, so logits of two correct
 // programs differ by some tenths here; answers whose best two logits are everywhere further apart
 // than kGap must be the same, the others agree at least at the first token.
+// High acceptance is no gain when a step takes longer for it: seconds decide, not tokens (B67).
+TEST(EngineStats, GainBelowOneIsTold) {
+  Engine::Stats stats{};
+  EXPECT_EQ(stats.gain(), std::nullopt);
+  stats.plain = {.n = 10, .tokens = 10, .seconds = 1};
+  EXPECT_EQ(stats.gain(), std::nullopt) << "nothing to compare with";
+  stats.drafted = {.n = 10, .tokens = 40, .seconds = 4};
+  stats.drafts_s = 1;
+  EXPECT_DOUBLE_EQ(stats.gain().value(), 0.8);
+  EXPECT_DOUBLE_EQ(stats.drafted.StepSeconds().value(), 0.4);
+}
+
 TEST_F(DemoEngineTest, AnswersOfTheExamples) {
   constexpr double kGap = 0.3;
   std::ifstream file(std::string(kDemo) + "/examples.json");

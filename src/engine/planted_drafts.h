@@ -24,6 +24,9 @@ class PlantedDrafts {
     static_cast<void>(tokens), static_cast<void>(confidence);
   }
 
+  // How many drafts of every block are verified; nothing: as many as the engine chooses.
+  virtual std::optional<int64_t> Depth() const { return std::nullopt; }
+
   // Whether draft number `slot` of that block is accepted; nothing: it is verified. One that is
   // rejected here is followed by the token that the model draws in its place, even if both are
   // equal.

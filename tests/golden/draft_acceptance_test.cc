@@ -118,16 +118,21 @@ class Draftee {
 
   // How many drafts behind the anchor are what the text goes on with.
   int64_t AcceptedBehind(int64_t anchor) {
-    const int64_t first = executor_.kv().length(slot_);
-    const SeqRows rows{slot_, std::span(text_).first(static_cast<size_t>(anchor)), first, 0};
-    executor_.Step({&rows, 1});
-    executor_.kv().SetLength(slot_, anchor);
+    Compute(anchor, true);
     const DraftSeq draft{slot_, text_[static_cast<size_t>(anchor)], 0, 0, 0, Stream::kDraft};
     const Drafts drafts = executor_.Draft({&draft, 1});
     const std::span<const TokenId> next = std::span(text_).subspan(static_cast<size_t>(anchor) + 1);
     size_t n = 0;
     while (n < drafts.tokens.size() && n < next.size() && drafts.tokens[n] == next[n]) ++n;
     return static_cast<int64_t>(n);
+  }
+
+  // Goes on to the first `end` tokens. Without draft_rows they leave nothing for drafts.
+  void Compute(int64_t end, bool draft_rows) {
+    const int64_t first = executor_.kv().length(slot_);
+    const SeqRows rows{slot_, std::span(text_).first(static_cast<size_t>(end)), first, 0};
+    executor_.Step({&rows, 1}, nullptr, draft_rows);
+    executor_.kv().SetLength(slot_, end);
   }
 
  private:
@@ -208,6 +213,33 @@ TEST(DemoAcceptance, AtEveryDepthIsThatOfTheBlockCut) {
       }
     }
   }
+}
+
+// A pause leaves only its last rows for drafts. They do as well behind these as behind all.
+TEST(DemoAcceptance, NeedsTheLastRowsOfAPauseOnly) {
+  constexpr int64_t kPause = 64, kRowsLeft = 16;  // the shortest pause; engine.cc
+  EngineOptions options = DemoOptions(kBlock);
+  Executor executor = Load(options);
+  std::vector<Request> requests;
+  for (const Tokens& prompt : HeldOutPrompts())
+    requests.push_back(GreedyRequest(prompt, kText + kBlock + 1));
+  const std::vector<SequenceResult> answers = Answers(executor, requests);
+  double all = 0, left = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Tokens text = requests[i].prompt;
+    text.insert(text.end(), answers[i].token_ids.begin(), answers[i].token_ids.end());
+    for (const int64_t place : {kText - 6, kText}) {
+      const int64_t anchor = std::ssize(requests[i].prompt) + place;
+      if (anchor + kBlock >= std::ssize(text)) continue;
+      all += 1 + static_cast<double>(Draftee(&executor, text).AcceptedBehind(anchor));
+      Draftee paused(&executor, text);
+      paused.Compute(anchor - kPause, true);
+      paused.Compute(anchor - kRowsLeft, false);
+      left += 1 + static_cast<double>(paused.AcceptedBehind(anchor));
+    }
+  }
+  EXPECT_GT(all, 80) << "too few texts go on for so long";
+  EXPECT_GT(left, 0.92 * all);
 }
 
 }  // namespace

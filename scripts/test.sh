@@ -111,6 +111,7 @@ stage "test data" prepare
 stage "release: build" build release
 stage "release: tests" run_ctest release
 stage "release: Python tests" run_pytest
+stage "release: two minutes of mixed load" build/venv/bin/python tests/python/soak_serve.py --minutes 2
 if ! $quick; then
   stage "asan: build" build asan
   stage "asan: tests" run_ctest asan

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "engine/engine.h"
@@ -103,6 +104,60 @@ TEST(Load, FiftyMixedLengthsAloneAndTogetherEnd) {
     for (const auto& [id, result] : results) EXPECT_TRUE(result.finish.has_value()) << id;
   }
   ExpectAllBlocksBack(*executor);
+}
+
+// Few requests again and again, which begin alike, are scored, leave and are put back: whatever is
+// remembered of them, each gives the answer that it gave at first.
+TEST(Load, TheSameRequestsAgainAndAgain) {
+  constexpr int kSteps = 1000;
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  EngineOptions options = Options();
+  options.max_model_len = 1024;
+  options.num_kv_blocks = 18;
+  options.prefix_cache_mib = 8;
+  options.prefill_slowdown = 2;
+  const std::unique_ptr<Executor> executor = Load(options);
+  std::vector<Request> requests;
+  const Request beginning = Ask(random, 120, 1);
+  for (int i = 0; i < 30; ++i) {
+    Request r = Ask(random, 1 + random() % 250, 1 + random() % 200);
+    if (i % 3 == 0)
+      r.prompt.insert(r.prompt.begin(), beginning.prompt.begin(), beginning.prompt.end());
+    r.prompt_logprobs = i % 8 == 0;
+    r.prompt_only = i % 16 == 0;
+    if (i % 2 == 0) r.sampling.temperature = 1;
+    r.seed = static_cast<uint64_t>(i);
+    requests.push_back(r);
+  }
+  Engine engine(executor.get());
+  std::map<RequestId, std::pair<size_t, SequenceResult>> running;
+  std::vector<std::optional<SequenceResult>> first(requests.size());
+  int n_again = 0;
+  for (int n_steps = 0; n_steps < kSteps && !testing::Test::HasFailure(); ++n_steps) {
+    while (running.size() < 14) {
+      const size_t i = random() % requests.size();
+      running[engine.Submit(requests[i])] = {i, {}};
+    }
+    if (random() % 20 == 0) {
+      const auto one = std::next(running.begin(), static_cast<int>(random() % running.size()));
+      engine.Cancel(one->first);
+      running.erase(one);
+    }
+    for (const Delta& delta : engine.Step()) {
+      auto& [i, result] = running.at(delta.id);
+      result.Append(delta);
+      if (!result.finish) continue;
+      SCOPED_TRACE(testing::Message() << "request " << i);
+      if (first[i]) ExpectEqual(result, *first[i]);
+      n_again += first[i].has_value();
+      if (!first[i]) first[i] = std::move(result);
+      running.erase(delta.id);
+    }
+  }
+  EXPECT_GT(n_again, 0);
+  EXPECT_GT(engine.stats().n_preemptions, 0);
 }
 
 // Chunks follow measured times here, so every run is another schedule.

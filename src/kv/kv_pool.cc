@@ -137,6 +137,7 @@ void KvPool::LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from) {
     std::memcpy(row, from + at, static_cast<size_t>(bytes));
   });
   SetLength(slot, tokens);
+  seqs_[static_cast<size_t>(slot)].loaded = tokens;
 }
 
 void KvPool::SetLength(SeqSlot slot, int64_t tokens) {

@@ -59,11 +59,14 @@ class KvPool {
   // Makes room for `tokens` tokens in total. false: not enough free blocks; nothing changed.
   bool Reserve(SeqSlot slot, int64_t tokens);
   // Commit and rollback: the sequence has exactly `tokens` tokens from now on. Rolling back is
-  // exact as long as no more than max_step_rows tokens are taken back; blocks stay reserved.
+  // exact as long as no more than max_step_rows tokens are taken back, and none that was loaded;
+  // blocks stay reserved.
   void SetLength(SeqSlot slot, int64_t tokens);
-  // Are the rows of the first `tokens` tokens all still there?
+  // Do the rings hold what a sequence of the first `tokens` tokens can see? Not what was replaced
+  // since, and nothing in front of a state that was loaded.
   bool CanRollBack(SeqSlot slot, int64_t tokens) const {
-    return seqs_[static_cast<size_t>(slot)].written - tokens <= shape_.max_step_rows;
+    const Seq& seq = seqs_[static_cast<size_t>(slot)];
+    return tokens >= seq.loaded && seq.written - tokens <= shape_.max_step_rows;
   }
 
   // Sharing with PrefixCache. A block is free when no sequence uses it and it is not cached.
@@ -114,6 +117,7 @@ class KvPool {
     int64_t length = 0;
     int64_t written =
         0;  // greatest length so far: rows up to here have replaced older ones in the rings
+    int64_t loaded = 0;  // length that it began with: the rings hold what that one saw
     std::vector<int32_t> blocks;
   };
   struct BlockUse {

@@ -221,6 +221,23 @@ TEST(PrefixCache, StatesThatTheRingsHaveLostAreNotKept) {
   EXPECT_EQ(cache.n_snapshots(), 1);
 }
 
+// The rings hold what was restored and what came after, nothing in front of it.
+TEST(PrefixCache, StatesInFrontOfWhatWasRestoredAreNotKept) {
+  Caches c(16);
+  PrefixCache cache(&c.pool, 8 * c.pool.ring_bytes());
+  const std::vector<TokenId> tokens = Tokens(300);
+  const SeqSlot a = c.pool.Open();
+  c.Compute(a, tokens, 192);
+  cache.Publish(a, tokens, 192);
+  const SeqSlot b = Begin(&c, &cache, tokens);
+  ASSERT_EQ(c.pool.length(b), 192);
+  c.Compute(b, tokens, 194);
+  EXPECT_TRUE(c.pool.CanRollBack(b, 192));
+  EXPECT_FALSE(c.pool.CanRollBack(b, 191));
+  cache.Publish(b, tokens, 128);
+  EXPECT_EQ(cache.n_snapshots(), 1);
+}
+
 TEST(PrefixCache, TheLongestUnusedGoesFirst) {
   Caches c(32);
   PrefixCache cache(&c.pool, 2 * c.pool.ring_bytes());
@@ -304,7 +321,9 @@ TEST(PrefixCache, RandomTrafficNeverRestoresWrongBytes) {
         c.Compute(slot, tokens, end);
         cache.Publish(slot, tokens, end / kBlockTokens * kBlockTokens);
         c.Compute(slot, tokens, std::ssize(tokens));
-        cache.Publish(slot, tokens, std::ssize(tokens) / kBlockTokens * kBlockTokens);
+        const int64_t n_pages = std::ssize(tokens) / kBlockTokens;
+        cache.Publish(slot, tokens, static_cast<int64_t>(random() % (n_pages + 1)) * kBlockTokens);
+        cache.Publish(slot, tokens, n_pages * kBlockTokens);
         c.ExpectHolds(slot, tokens);
         c.pool.Close(slot);
         EXPECT_EQ(c.pool.free_blocks() + c.pool.n_idle_cached(), n_blocks);

@@ -16,45 +16,83 @@ static inline int64_t OutputUnit(int64_t, int) { return kPanel; }
 
 // ---- few rows: decode and multiply side by side ----
 
+// Tile 2b + t holds the sums of block b of x and of tile t of the weights. With three blocks two
+// tiles are left for operands, 6 for weights and 7 for x; tiles of x are then loaded twice, the
+// last one once.
 template <int kBlocks>
 static DI_INLINE void ZeroSums() {
   _tile_zero(0);
   _tile_zero(1);
-  if (kBlocks == 2) _tile_zero(2);
-  if (kBlocks == 2) _tile_zero(3);
+  if (kBlocks >= 2) _tile_zero(2);
+  if (kBlocks >= 2) _tile_zero(3);
+  if (kBlocks == 3) _tile_zero(4);
+  if (kBlocks == 3) _tile_zero(5);
 }
 
 template <int kBlocks>
 static DI_INLINE void StoreSums(TileSums* sums) {
   _tile_stored(0, sums[0][0], 64);
   _tile_stored(1, sums[0][1], 64);
-  if (kBlocks == 2) _tile_stored(2, sums[1][0], 64);
-  if (kBlocks == 2) _tile_stored(3, sums[1][1], 64);
+  if (kBlocks >= 2) _tile_stored(2, sums[1][0], 64);
+  if (kBlocks >= 2) _tile_stored(3, sums[1][1], 64);
+  if (kBlocks == 3) _tile_stored(4, sums[2][0], 64);
+  if (kBlocks == 3) _tile_stored(5, sums[2][1], 64);
   Fence();
 }
 
+// Multiplies the tile of the first 16 weight rows at w with tiles of x that lie x_block apart.
+template <int kBlocks>
+static DI_INLINE void MultiplyFirst(const uint16_t* w, const uint16_t* x, int64_t x_block,
+                                    int64_t width) {
+  if (kBlocks == 3) {
+    _tile_loadd(6, w, 64);
+    _tile_loadd(7, x, 64);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(7, x + x_block, 64);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_loadd(7, x + 2 * x_block, 64);
+    _tile_dpbf16ps(4, 6, 7);
+    return;
+  }
+  _tile_loadd(6, x, width * 4);
+  if (kBlocks == 2) _tile_loadd(7, x + x_block, width * 4);
+  _tile_loadd(4, w, 64);
+  _tile_dpbf16ps(0, 4, 6);
+  if (kBlocks == 2) _tile_dpbf16ps(2, 4, 7);
+}
+
+// Then that of the other 16 rows with the same tiles of x.
+template <int kBlocks>
+static DI_INLINE void MultiplySecond(const uint16_t* w, const uint16_t* x, int64_t x_block) {
+  if (kBlocks == 3) {
+    _tile_loadd(6, w, 64);
+    _tile_dpbf16ps(5, 6, 7);
+    _tile_loadd(7, x + x_block, 64);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_loadd(7, x, 64);
+    _tile_dpbf16ps(1, 6, 7);
+    return;
+  }
+  _tile_loadd(5, w, 64);
+  _tile_dpbf16ps(1, 5, 6);
+  if (kBlocks == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
 // Multiplies the group `now`; kDecode: decodes the following one, which is not the last of its
-// rows, into `next`. x: the group's first tile of each block.
+// rows, into `next`. x: the group's first tile of the first block.
 template <int kBlocks, bool kDecode, class Panel>
 static DI_INLINE void MultiplyGroup(Panel* panel, const uint16_t* now, uint16_t* next,
-                                    const uint16_t* x0, const uint16_t* x1, int64_t width) {
+                                    const uint16_t* x, int64_t x_block, int64_t width) {
   if (kDecode) panel->StartGroup();
 #pragma GCC unroll 4
   for (int t = 0; t < kGroupTiles; ++t) {
     if (kDecode) panel->template Decode4<false>(next + 8 * t * kTileColumns);
     Fence();
-    _tile_loadd(6, x0, width * 4);
-    if (kBlocks == 2) _tile_loadd(7, x1, width * 4);
-    _tile_loadd(4, now + 2 * t * kTileWords, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if (kBlocks == 2) _tile_dpbf16ps(2, 4, 7);
+    MultiplyFirst<kBlocks>(now + 2 * t * kTileWords, x, x_block, width);
     if (kDecode) panel->template Decode4<false>(next + (8 * t + 4) * kTileColumns);
     Fence();
-    _tile_loadd(5, now + (2 * t + 1) * kTileWords, 64);
-    _tile_dpbf16ps(1, 5, 6);
-    if (kBlocks == 2) _tile_dpbf16ps(3, 5, 7);
-    x0 += width * kTileColumns;
-    if (kBlocks == 2) x1 += width * kTileColumns;
+    MultiplySecond<kBlocks>(now + (2 * t + 1) * kTileWords, x, x_block);
+    x += width * kTileColumns;
   }
   if (kDecode) panel->NextGroup();
 }
@@ -68,27 +106,28 @@ static inline void EndPiece(int64_t blocks, TileSums* sums, TileSums* totals) {
   }
 }
 
-// Up to 32 rows of x. Bound: weight bytes and decoding, which hide each other in part: fp4 panels
+// Up to 48 rows of x. Bound: weight bytes and decoding, which hide each other in part: fp4 panels
 // in the second-level cache are decoded as fast as memory delivers them. Share of the read stream
 // at 1, 2, 6 and 16 rows: fp4 [2304, 5120] 62, 62, 60, 54 %, [5120, 2304] 57, -, 54, 47 %; fp8
 // [2304, 5120] 79, -, 78, - %, [32768, 1280] 67, -, 63, - %. Tried without success: prefetching
-// the tiles of x (no change at 16 rows).
+// the tiles of x (no change at 16 rows). 48 rows, with all sums in tiles, reach 1.23 (fp8
+// [32768, 1280]), 1.29 and 1.37 (fp4) times the speed of BlockPanel.
 template <int kBlocks, class Panel>
 static bool StreamPanel(Panel panel, const Inputs& x, int64_t piece, TileSums* sums,
                         TileSums* totals) {
   alignas(64) uint16_t ring[2][kGroupWords];
   const int64_t groups = x.steps / kGroupTiles, piece_groups = piece / kGroup;
-  const uint16_t *x0 = x.tiles, *x1 = x.Tile(1, 0);
-  const int64_t x_group = kGroup * x.width;
+  const uint16_t* tile = x.tiles;
+  const int64_t x_group = kGroup * x.width, x_block = groups * x_group;
   DecodeGroup(&panel, groups == 1, ring[0]);
   ZeroSums<kBlocks>();
-  for (int64_t g = 0; g < groups; ++g, x0 += x_group, x1 += x_group) {
+  for (int64_t g = 0; g < groups; ++g, tile += x_group) {
     uint16_t *now = ring[g & 1], *next = ring[~g & 1];
     if (g + (Panel::kReadsAhead ? 2 : 1) < groups) {
-      MultiplyGroup<kBlocks, true>(&panel, now, next, x0, x1, x.width);
+      MultiplyGroup<kBlocks, true>(&panel, now, next, tile, x_block, x.width);
     } else {
       if (g + 1 < groups) DecodeGroup(&panel, true, next);
-      MultiplyGroup<kBlocks, false>(&panel, now, next, x0, x1, x.width);
+      MultiplyGroup<kBlocks, false>(&panel, now, next, tile, x_block, x.width);
     }
     if (g + 1 < groups && (g + 1) % piece_groups == 0) {
       StoreSums<kBlocks>(sums);
@@ -177,10 +216,12 @@ static inline void MultiplySection(const uint16_t* w, const Inputs& x, int64_t f
 }
 
 // decode(c, n, words) writes columns [c, c + n) of the panel. Bound: multiplies and decoding,
-// which add up. At 128 rows fp4 reaches 42 %, fp8 29 to 33 % of a loop of multiplies from the
-// second-level cache, in pieces of 128 columns (wo_b) 27 to 32 %, with 128 rows a block 20 %. Tried
-// without success: sections of 512, 1280 and 2560 columns (fp4 41, 33 and 36 %), blocks of 256 rows
-// (31 % at 512 rows).
+// which add up, and loading and storing sums between sections (a fifth of the time). At 128 rows
+// fp8 reaches 31 to 38 % of a loop of multiplies from the second-level cache, in pieces of 128
+// columns (wo_b) 31 %, with 128 rows a block 20 %. Tried without success: sections of 512 columns
+// and more, blocks of 256 rows, three blocks of x at a time in a section (no change to 7 % slower),
+// starting from zeroed tiles instead of loaded zeros (no change), StreamPanel for more than 48 rows
+// (fp8: 8 % faster at 80, 4 % slower at 512 rows).
 template <class Decode>
 static inline void BlockPanel(Decode decode, int64_t cols, int64_t piece, const Inputs& x,
                               TileSums* sums, TileSums* totals) {
@@ -200,18 +241,29 @@ static inline void BlockPanel(Decode decode, int64_t cols, int64_t piece, const 
 
 // ---- panels ----
 
-// False if the panel needs the general decoder: then the sums mean nothing.
+// All rows of x, up to 48 at a time: the panel is decoded again for each of these slices. False
+// if it needs the general decoder.
 template <class Panel>
-static inline bool FastPanel(Panel panel, const WeightView& w, const Inputs& x, int64_t piece,
-                             TileSums* sums, TileSums* totals) {
-  if (x.n <= 16) return StreamPanel<1>(panel, x, piece, sums, totals);
-  if (x.n <= 32) return StreamPanel<2>(panel, x, piece, sums, totals);
-  BlockPanel([&panel, &w](int64_t c, int64_t,
-                          uint16_t* out) { DecodeGroup(&panel, c + kGroup == w.cols, out); },
-             w.cols, piece, x, sums, totals);
-  return panel.Sound();
+static inline bool StreamSlices(Panel panel, const Inputs& x, int64_t piece, TileSums* sums,
+                                TileSums* totals) {
+  const int64_t blocks = (x.n + 15) / 16;
+  bool sound = true;
+  Inputs slice = x;
+  for (int64_t b = 0, n; b < blocks; b += n) {
+    n = blocks - b == 4 ? 2 : Smaller(3, blocks - b);  // a slice of one block wastes tiles
+    slice.tiles = x.Tile(b, 0);
+    sound &= n == 1   ? StreamPanel<1>(panel, slice, piece, sums + b, totals + b)
+             : n == 2 ? StreamPanel<2>(panel, slice, piece, sums + b, totals + b)
+                      : StreamPanel<3>(panel, slice, piece, sums + b, totals + b);
+  }
+  return sound;
 }
 
+// fp8 weights are decoded once for more rows than this. fp4 weights never: decoded again for every
+// slice they reach 1.1 to 1.2 times the speed at 64 to 512 rows.
+constexpr int64_t kStreamedFp8Rows = 48;
+
+// False if the panel needs the general decoder: then the sums mean nothing.
 static bool TryFastPanel(const WeightView& w, WeightDecode decode, int64_t row, const Inputs& x,
                          int64_t piece, TileSums* sums, TileSums* totals) {
   if (w.dtype == DType::kBf16) {
@@ -224,12 +276,17 @@ static bool TryFastPanel(const WeightView& w, WeightDecode decode, int64_t row, 
   const int64_t next_row = known ? x.next_row : row + kPanel;
   if (x.order == Order::kFp4) {
     Fp4Panel panel;
-    return panel.Open(w, row, next, next_row) && FastPanel(panel, w, x, piece, sums, totals);
+    return panel.Open(w, row, next, next_row) && StreamSlices(panel, x, piece, sums, totals);
   }
   if (x.order == Order::kFp8) {
     Fp8Panel panel;
-    return panel.Open(w, decode, row, next, next_row) &&
-           FastPanel(panel, w, x, piece, sums, totals);
+    if (!panel.Open(w, decode, row, next, next_row)) return false;
+    if (x.n <= kStreamedFp8Rows) return StreamSlices(panel, x, piece, sums, totals);
+    const auto decode_group = [&](int64_t c, int64_t, uint16_t* out) {
+      DecodeGroup(&panel, c + kGroup == w.cols, out);
+    };
+    BlockPanel(decode_group, w.cols, piece, x, sums, totals);
+    return panel.Sound();
   }
   return false;
 }

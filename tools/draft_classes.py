@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the demo model with and without draft tokens on several kinds of prompts, and writes the table of docs/speculative.md.
 
-usage: draft_classes.py [--program P] [--model M] [--repeats N] [--threads N] [--only CLASS,...] [--render]
+usage: draft_classes.py [--program P] [--model M] [--repeats N] [--threads N] [--tokens N] [--only CLASS,...] [--render]
 
 Both ways in turns, N times each; results lie in build/drafts/classes.json. --render: writes the page again without measuring.
 """
@@ -16,7 +16,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILE = ROOT / "build/drafts/classes.json"
 PAGE = ROOT / "docs/speculative.md"
 BEGIN, END = "<!-- table: tools/draft_classes.py -->", "<!-- end of classes -->"
-TOKENS = 150
 IDS = json.dumps([0] + [(i * 7919 + 13) % 900 + 3 for i in range(40)])
 CLASSES = {
     "prose": ["--prompt", "In the beginning God created the heaven and the earth. And the earth was without form, and void;"],
@@ -31,7 +30,7 @@ CLASSES = {
 def run(options, name, speculative):
     arguments = CLASSES[name]
     sampling = [] if "--temperature" in arguments else ["--temperature", "0"]
-    command = [options.program, "generate", "--model", options.model, *arguments, *sampling, "--max-tokens", str(TOKENS), "--ignore-eos",
+    command = [options.program, "generate", "--model", options.model, *arguments, *sampling, "--max-tokens", str(options.tokens), "--ignore-eos",
                "--threads", str(options.threads), "--speculative", speculative, "--json"]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     told = result["speculative"]
@@ -46,15 +45,16 @@ def measure(options):
         for _ in range(options.repeats):
             for speculative, list_ in runs.items():
                 list_.append(run(options, name, speculative))
-        results[name] = {**runs, "date": str(datetime.date.today()), "threads": options.threads}
+        results[name] = {**runs, "date": str(datetime.date.today()), "threads": options.threads,
+                         "tokens": options.tokens}
         FILE.parent.mkdir(parents=True, exist_ok=True)
         FILE.write_text(json.dumps(results))
 
 
 def markdown(results):
     newest = max(r["date"] for r in results.values())
-    threads = next(iter(results.values()))["threads"]
-    lines = [f"{newest}, {threads} threads, {TOKENS} tokens, median of each way.", "",
+    one = next(iter(results.values()))
+    lines = [f"{newest}, {one['threads']} threads, {one['tokens']} tokens, median of each way.", "",
              "| prompt | plain | spread of plain | with drafts | with / plain speed (of each pair) | steps that drafted |", "|---|---|---|---|---|---|"]
     for name, r in results.items():
         plain, drafted = ([run["tpot_s"] * 1e3 for run in r[way]] for way in ("off", "exact"))
@@ -72,6 +72,7 @@ def main():
     parser.add_argument("--model", default=str(ROOT / "models/demo"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--only", type=lambda text: text.split(","))
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
@@ -80,8 +81,7 @@ def main():
     table = markdown(json.loads(FILE.read_text()))
     print(table)
     page = PAGE.read_text(encoding="utf-8")
-    if BEGIN in page:
-        PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{table}\n\n{END}{page.split(END)[1]}", encoding="utf-8")
+    PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{table}\n\n{END}{page.split(END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Figures of `deepinfer serve` under load (docs/serving.md).
 
-usage: serve_figures.py DEEPINFER MODEL slowdown RATIO | streams
+usage: serve_figures.py DEEPINFER MODEL slowdown RATIO | streams | overhead
 
 slowdown: time of a token of one stream over 20 tokens, beside long new prompts without end, by that without.
 streams: tokens per second of 8 streams by those of one.
+overhead: processor time of the server for a token of one stream, less the time of the step that computes it. Both in turns.
 """
 import http.client
 import json
+import os
 import random
 import re
 import statistics
@@ -98,12 +100,40 @@ def streams(server):
           f"{(rates[1] + rates[3]) / (rates[0] + rates[2]):.2f}")
 
 
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def overhead(server, program, model):
+    """One after the other, so that the engine's thread has a core for itself each time."""
+    generate = [program, "generate", "--model", model, "--prompt-ids", "[0,5]", "--max-tokens", "1500", "--ignore-eos", "--temperature", "0",
+                "--threads", "1", "--speculative", "off", "--json"]
+    server.times(400, time.monotonic() + 1)
+    found = []
+    for _ in range(5):
+        before, n = cpu_seconds(server.process.pid), 0
+        for _ in range(2):
+            n += len(server.times(1500, time.monotonic() + 60))
+        served = (cpu_seconds(server.process.pid) - before) / n
+        told = json.loads(subprocess.run(generate, check=True, capture_output=True, text=True).stdout)
+        found.append((served - told["speculative"]["plain_step_s"], served))
+    print(f"microseconds a token beside the step, of five rounds: {', '.join(f'{o * 1e6:.0f}' for o, _ in sorted(found))}; all of the token "
+          f"{statistics.median(s for _, s in found) * 1e6:.0f}")
+
+
 def main():
     program, model, what = sys.argv[1:4]
     args = ("--prefill-slowdown", sys.argv[4]) if what == "slowdown" else ()
     server = Server(program, model, "--threads", "1", *args)
     try:
-        slowdown(server) if what == "slowdown" else streams(server)
+        if what == "slowdown":
+            slowdown(server)
+        elif what == "streams":
+            streams(server)
+        else:
+            overhead(server, program, model)
     finally:
         server.process.terminate()
         server.process.wait()

@@ -198,7 +198,7 @@ Cell Measure(Executor* executor, const StepBytes& released, const DraftFlags& fl
   Cell cell{.tau = tau, .released = best(released, in_the_mean)};
   cell.fixed_depth = best(bytes, in_the_mean).depth;
   Lanes lanes(executor, &blocks, cell.fixed_depth,
-              RandomIds(flags.input_len, executor->config().vocab_size, flags.seed));
+              RandomIds(flags.input_len, executor->config(), flags.seed));
   int64_t n = 0;
   for (bool goes_on = true; goes_on && (n < 2 * kSettled || lanes.seconds() < flags.seconds);) {
     goes_on = lanes.Turn(++n);

@@ -96,11 +96,12 @@ void WriteJson(const BenchFlags& flags, const nlohmann::ordered_json& object) {
   WriteFile("--json", flags.json_file, object.dump(2) + "\n");
 }
 
-std::vector<TokenId> RandomIds(int64_t n, int64_t vocab_size, uint64_t seed) {
+std::vector<TokenId> RandomIds(int64_t n, const ModelConfig& config, uint64_t seed) {
+  const auto range = static_cast<uint64_t>(config.vocab_size - 3);
   std::vector<TokenId> ids;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t range = static_cast<uint64_t>(vocab_size - 3);
-    ids.push_back(static_cast<TokenId>(3 + NextRandom(&seed) % range));
+  while (std::ssize(ids) < n) {
+    const auto id = static_cast<TokenId>(3 + NextRandom(&seed) % range);
+    if (id != config.image_token_id) ids.push_back(id);
   }
   return ids;
 }

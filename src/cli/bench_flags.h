@@ -42,8 +42,9 @@ std::vector<int64_t> LengthsThatFit(const BenchFlags& flags, const EngineOptions
 // Writes the object to the file of --json, if there is one.
 void WriteJson(const BenchFlags& flags, const nlohmann::ordered_json& object);
 
-// `n` random ids of the vocabulary that stop nothing (no special ids below 3).
-std::vector<TokenId> RandomIds(int64_t n, int64_t vocab_size, uint64_t seed);
+// `n` random ids of the vocabulary that stop nothing (no special ids below 3) and stand for no
+// image.
+std::vector<TokenId> RandomIds(int64_t n, const ModelConfig& config, uint64_t seed);
 
 double Median(std::vector<double> values);
 

@@ -39,8 +39,7 @@ struct RequestFlags {
 // Prompts nobody has seen before: random ids, or pieces of a text.
 class PromptSource {
  public:
-  PromptSource(const RequestFlags& flags, const Executor& executor)
-      : vocab_size_(executor.config().vocab_size), bos_(executor.config().bos_token_id) {
+  PromptSource(const RequestFlags& flags, const Executor& executor) : config_(executor.config()) {
     if (flags.dataset.empty()) return;
     if (!executor.has_tokenizer())
       throw Error(Code::kInvalid, "--dataset: expected --model with it, found --synthetic");
@@ -49,7 +48,7 @@ class PromptSource {
   }
 
   Ids Next(int64_t n) {
-    if (file_.empty()) return RandomIds(n, vocab_size_, NextRandom(&state_));
+    if (file_.empty()) return RandomIds(n, config_, NextRandom(&state_));
     if (std::ssize(text_) < n) {
       throw Error(Code::kInvalid,
                   fmt::format("--dataset: expected at least {} tokens in {}, found {}", n, file_,
@@ -58,13 +57,12 @@ class PromptSource {
     const auto choices = static_cast<uint64_t>(std::ssize(text_) - n + 1);
     const auto begin = text_.begin() + static_cast<int64_t>(NextRandom(&state_) % choices);
     Ids ids(begin, begin + n);
-    ids[0] = bos_;
+    ids[0] = config_.bos_token_id;
     return ids;
   }
 
  private:
-  int64_t vocab_size_;
-  TokenId bos_;
+  const ModelConfig& config_;
   Ids text_;
   std::string file_;
   uint64_t state_ = 1;

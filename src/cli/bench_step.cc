@@ -71,8 +71,8 @@ class StepRunner {
 
   // Seconds of step number `n`.
   double Run(int64_t n) {
-    const std::vector<TokenId> tokens = RandomIds(context_ + rows_, executor_.config().vocab_size,
-                                                  static_cast<uint64_t>(n) * 1000003);
+    const std::vector<TokenId> tokens =
+        RandomIds(context_ + rows_, executor_.config(), static_cast<uint64_t>(n) * 1000003);
     const SeqRows seq{.slot = slot_,
                       .tokens = tokens,
                       .first = context_,

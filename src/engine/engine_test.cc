@@ -82,10 +82,6 @@ class DemoEngineTest : public testing::Test {
 };
 Executor* DemoEngineTest::executor_ = nullptr;
 
-// examples.json holds greedy answers of an independent reference of the model. Roundings to 8 and 4
-// bits turn a last-bit difference of a sum into one step of an activation, so logits of two correct
-// programs differ by some tenths here; answers whose best two logits are everywhere further apart
-// than kGap must be the same, the others agree at least at the first token.
 // High acceptance is no gain when a step takes longer for it: seconds decide, not tokens (B67).
 TEST(EngineStats, GainBelowOneIsTold) {
   Engine::Stats stats{};
@@ -98,6 +94,10 @@ TEST(EngineStats, GainBelowOneIsTold) {
   EXPECT_DOUBLE_EQ(stats.drafted.StepSeconds().value(), 0.4);
 }
 
+// examples.json holds greedy answers of an independent reference of the model. Roundings to 8 and 4
+// bits turn a last-bit difference of a sum into one step of an activation, so logits of two correct
+// programs differ by some tenths here; answers whose best two logits are everywhere further apart
+// than kGap must be the same, the others agree at least at the first token.
 TEST_F(DemoEngineTest, AnswersOfTheExamples) {
   constexpr double kGap = 0.3;
   std::ifstream file(std::string(kDemo) + "/examples.json");

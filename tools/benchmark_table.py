@@ -14,6 +14,8 @@ import pathlib
 import subprocess
 import sys
 
+from pages import cpu_name, write_between
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build/benchmarks"
 PAGE, PICTURE = ROOT / "docs/benchmarks.md", ROOT / "docs/benchmarks.svg"
@@ -186,18 +188,14 @@ def limits_text():
 
 
 def machine_text():
-    cpu = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name"))
     features = [f for f in ("avx512_vnni", "amx_bf16") if f in open("/proc/cpuinfo", encoding="utf-8").read()]
     measured = json.loads((FOLDER / "measured").read_text()) if (FOLDER / "measured").exists() else {}
-    return f"{cpu} ({', '.join(features)}). Last part measured: {measured.get('when', 'none')}."
+    return f"{cpu_name()} ({', '.join(features)}). Last part measured: {measured.get('when', 'none')}."
 
 
 def render():
     rows = table()
-    page = PAGE.read_text(encoding="utf-8")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    text = f"{BEGIN}\n\n{machine_text()} {limits_text()}\n\n{markdown(rows)}\n\n"
-    PAGE.write_text(before + text + END + after, encoding="utf-8")
+    write_between(PAGE, BEGIN, END, f"{machine_text()} {limits_text()}\n\n{markdown(rows)}")
     PICTURE.write_text(svg(rows), encoding="utf-8")
     print(markdown(rows))
 

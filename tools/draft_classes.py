@@ -12,6 +12,8 @@ import pathlib
 import statistics
 import subprocess
 
+from pages import write_between
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FILE = ROOT / "build/drafts/classes.json"
 PAGE = ROOT / "docs/speculative.md"
@@ -80,8 +82,7 @@ def main():
         measure(options)
     table = markdown(json.loads(FILE.read_text()))
     print(table)
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(f"{page.split(BEGIN)[0]}{BEGIN}\n\n{table}\n\n{END}{page.split(END)[1]}", encoding="utf-8")
+    write_between(PAGE, BEGIN, END, table)
 
 
 if __name__ == "__main__":

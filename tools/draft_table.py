@@ -14,6 +14,8 @@ import pathlib
 import subprocess
 import sys
 
+from pages import cpu_name, write_between
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build/drafts"
 PAGE, PICTURE = ROOT / "docs/speculative.md", ROOT / "docs/speculative.svg"
@@ -61,9 +63,8 @@ def shares(name, values):
 
 
 def machine():
-    cpu = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8") if line.startswith("model name"))
     newest = max(path.stat().st_mtime for path in FOLDER.glob("*.json"))
-    return f"{cpu}, {datetime.date.fromtimestamp(newest)}"
+    return f"{cpu_name()}, {datetime.date.fromtimestamp(newest)}"
 
 
 def markdown(runs):
@@ -108,9 +109,7 @@ def svg(found):
 
 def render():
     runs = load()
-    page = PAGE.read_text(encoding="utf-8")
-    before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{markdown(runs)}\n\n{END}{after}", encoding="utf-8")
+    write_between(PAGE, BEGIN, END, markdown(runs))
     PICTURE.write_text(svg(cells(runs)), encoding="utf-8")
     print(markdown(runs))
 

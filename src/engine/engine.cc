@@ -404,9 +404,7 @@ Verdict Engine::Draw(const Active& active, std::span<const float> logits,
   const auto sample = [&] {
     const bool is_largest = params.TakesLargestLogit(std::ssize(history.output));
     const TokenId largest = is_largest ? executor_.LargestLogit(logits) : -1;
-    const auto bit = static_cast<size_t>(largest);
-    if (largest >= 0 && (allowed.empty() || (allowed[bit / 32] >> bit % 32 & 1) != 0))
-      return largest;
+    if (largest >= 0 && Allows(allowed, static_cast<size_t>(largest))) return largest;
     return Sample(logits, params, history, position, workspace_, allowed);
   };
   if (draft == kNoDraft) return {false, sample()};

@@ -39,7 +39,7 @@ void ApplyMasks(std::span<float> logits, const SamplingParams& params, const His
                                               logits.size(), allowed.size() * 32));
     }
     for (size_t t = 0; t < logits.size(); ++t) {
-      if (((allowed[t / 32] >> (t % 32)) & 1) == 0) logits[t] = kMinusInf;
+      if (!Allows(allowed, t)) logits[t] = kMinusInf;
     }
   }
   if (std::cmp_less(history.output.size(), params.min_tokens)) {

@@ -43,6 +43,9 @@ struct History {
 
 // Bit t % 32 of word t / 32 tells whether token t may be drawn; empty = every token may.
 using AllowedTokens = std::span<const uint32_t>;
+inline bool Allows(AllowedTokens allowed, size_t token) {
+  return allowed.empty() || (allowed[token / 32] >> (token % 32) & 1) != 0;
+}
 
 // Scratch memory, for one vocabulary size at a time. Grows on first use; carries nothing from one
 // call to the next.

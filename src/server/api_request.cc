@@ -185,23 +185,22 @@ void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   if (!declared) fields.Refuse("tool_choice", "tools beside it", *choice);
   if (name == "auto") return;
   // {"type": "function", "function": {"name": ...}}
+  std::optional<std::string> tool;
   if (choice->is_object()) {
     JsonFields fields_of_choice(*choice, "tool_choice.");
     fields_of_choice.TakeString("type");
-    if (const JsonValue* inner = fields_of_choice.TakeObject("function")) {
-      JsonFields fields_of_function(*inner, "tool_choice.function.");
-      fields_of_function.TakeString("name");
+    if (const JsonValue* function = fields_of_choice.TakeObject("function")) {
+      JsonFields fields_of_function(*function, "tool_choice.function.");
+      tool = fields_of_function.TakeString("name");
       fields_of_function.RefuseRest();
     }
     fields_of_choice.RefuseRest();
   }
-  const JsonValue* function = choice->Find("function");
-  const JsonValue* tool = function == nullptr ? nullptr : function->Find("name");
-  if (name != "required" && (tool == nullptr || !tool->is_string()))
+  if (name != "required" && !tool)
     fields.Refuse("tool_choice", "none, auto, required or the name of a function", *choice);
-  request->form = {AnswerForm::Kind::kCalls, "", DumpJson(tools), tool == nullptr ? "" : tool->text,
+  request->form = {AnswerForm::Kind::kCalls, "", DumpJson(tools), tool.value_or(""),
                    request->parallel_tool_calls};
-  if (tool != nullptr && FindFunction(tools, tool->text) == nullptr)
+  if (tool && FindFunction(tools, *tool) == nullptr)
     fields.Refuse("tool_choice", "the name of a declared tool", *choice);
 }
 

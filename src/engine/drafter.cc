@@ -39,7 +39,7 @@ void Drafter::Build(std::byte* base) {
   buckets_.push_back(BuildBucket(max_seqs_, base, nullptr));
 }
 
-Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs, StepProfile* profile) {
+void Drafter::Fill(std::span<const DraftSeq> seqs) {
   DI_CHECK(!seqs.empty() && std::ssize(seqs) <= max_seqs_) << seqs.size() << " sequences";
   rows_.clear();
   for (size_t s = 0; s < seqs.size(); ++s) {
@@ -51,11 +51,13 @@ Drafts Drafter::Run(Team& team, std::span<const DraftSeq> seqs, StepProfile* pro
     stream_[s] = static_cast<uint32_t>(seqs[s].stream);
   }
   model_.kv.FillDraft(rows_, block_, model_.config.dspark_noise_token_id, inputs_.inputs());
-  const int64_t n_rows = std::ssize(seqs) * block_;
+}
+
+Drafts Drafter::Run(Team& team, StepProfile* profile) {
+  const int64_t n_seqs = inputs_.inputs()->n_seqs, n_rows = n_seqs * block_;
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
                                    [&](const Bucket& b) { return b.plan.rows >= n_rows; });
-  if (profile != nullptr)
-    profile->Begin(team.size(), bucket->plan.phases.size(), n_rows, std::ssize(seqs));
+  if (profile != nullptr) profile->Begin(team.size(), bucket->plan.phases.size(), n_rows, n_seqs);
   RunPlan(team, bucket->plan, nullptr, profile);
   const auto rows = static_cast<size_t>(n_rows);
   return {{tokens_.data(), rows},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/team.h"
+#include "engine/rank_records.h"
 #include "kv/step_inputs.h"
 #include "model/forward.h"
 #include "sampler/philox.h"
@@ -39,9 +40,21 @@ class Drafter {
   // Builds the plans in that memory. Once, before the first Run.
   void Build(std::byte* base);
 
-  // Results are valid until the arena is used for something else. Does not allocate.
-  // profile: null, or where the draft is recorded as a step is.
-  Drafts Run(Team& team, std::span<const DraftSeq> seqs, StepProfile* profile);
+  // The inputs of the next draft. Does not allocate.
+  void Fill(std::span<const DraftSeq> seqs);
+  // Calls copy(pointer, bytes) for everything that the draft reads, counts first.
+  template <class Copy>
+  void ForEachInput(const Copy& copy) {
+    deepinfer::ForEachInput(inputs_.inputs(), {0, 0}, copy);
+    const int64_t n = inputs_.inputs()->n_seqs;
+    const auto array = [&](auto& data) {
+      copy(data.data(), n * static_cast<int64_t>(sizeof data[0]));
+    };
+    array(temperature_), array(seed_), array(sample_), array(stream_), array(previous_);
+  }
+  // Drafts for what Fill was given. Results are valid until the arena is used for something else.
+  // Does not allocate. profile: null, or where the draft is recorded as a step is.
+  Drafts Run(Team& team, StepProfile* profile);
 
  private:
   struct Bucket {

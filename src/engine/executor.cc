@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_dir.h"
 #include "config/numerics.h"
+#include "engine/rank_world.h"
 #include "model/engram_hash.h"
 #include "model/forward.h"
 #include "model/planted_caches.h"
@@ -55,6 +56,25 @@ EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
   o.num_kv_blocks =
       NumKvBlocks(o, o.max_model_len, kBlockTokens, std::max<int64_t>(shape.BlockBytes(), 1));
   return o;
+}
+
+// What must be equal on all ranks for their steps to be.
+std::string SameOnAllRanks(const EngineOptions& o) {
+  return fmt::format(
+      "{} rows, {} sequences of {} tokens in {} blocks, numerics {}, level {}, {} "
+      "drafts, {} routing {}",
+      o.max_num_batched_tokens, o.max_num_seqs, o.max_model_len, o.num_kv_blocks, o.numerics, o.isa,
+      o.speculative == "off" ? 0 : o.num_speculative_tokens, o.routing, o.routing_overlap);
+}
+
+std::unique_ptr<RankWorld> JoinWorld(const ExecutorOptions& o, const ModelConfig& config) {
+  if (o.world == nullptr || o.world->size() == 1) return nullptr;
+  if (o.engine.prefix_cache_mib > 0) {
+    throw Error(Code::kUnsupported,
+                fmt::format("--prefix-cache-mib: expected 0 with several ranks, found {}",
+                            o.engine.prefix_cache_mib));
+  }
+  return std::make_unique<RankWorld>(config, o.layout, o.world);
 }
 
 // Padded row counts of the plans: powers of two for decoding, and the prompt chunk.
@@ -142,12 +162,17 @@ struct Executor::Impl {
   explicit Impl(const ExecutorOptions& o);
 
   void BuildPlans(bool all_logits);
+  void RunStep(const ProbeFn* observer);
+  void ShareFault();
+  void Follow();
+  EngramDims engram_dims() const;
   void ThrowFault() const;
   void FillEngram(std::span<const SeqRows> seqs);
 
   std::string dir;
   ModelConfig config;
   EngineOptions options;
+  std::unique_ptr<RankWorld> world;  // null: alone
   Numerics numerics;
   std::optional<Tokenizer> tokenizer;
   Checkpoint checkpoint;
@@ -181,10 +206,11 @@ Executor::Impl::Impl(const ExecutorOptions& o)
     : dir(ModelDir(o.engine)),
       config(LoadConfig(o.engine, dir)),
       options(Resolve(o.engine, config)),
+      world(JoinWorld(o, config)),
       numerics(Numerics::Named(options.numerics)),
       tokenizer(LoadTokenizer(o, dir)),
       checkpoint(OpenCheckpoint(o, dir, config, options.threads)),
-      weights(BindWeights(checkpoint, config)),
+      weights(BindWeights(checkpoint, config, world ? &world->ranks() : nullptr)),
       hash(MakeHash(config, tokenizer, dir)),
       rope_plain(RopeFrequencies(config, false)),
       rope_yarn(RopeFrequencies(config, true)),
@@ -199,6 +225,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
                   config.engram_layer_ids.size() * static_cast<size_t>(config.engram_columns())),
       team(static_cast<int>(options.threads)) {
   options.isa = kernels->isa;
+  if (world) world->ExpectSame(SameOnAllRanks(options));
   if (o.progress) o.progress("plans");
   BuildPlans(o.all_logits);
 }
@@ -217,7 +244,8 @@ void Executor::Impl::BuildPlans(bool all_logits) {
                                rope_yarn.data(),
                                drafts,
                                options.routing == "uniform",
-                               static_cast<float>(options.routing_overlap)};
+                               static_cast<float>(options.routing_overlap),
+                               world ? &world->ranks() : nullptr};
   if (drafts) drafter.emplace(context, options.max_num_seqs, static_cast<int>(options.threads));
   // A verification wants the logits of the newest token and of every draft.
   const int64_t verified =
@@ -266,6 +294,56 @@ void Executor::Impl::FillEngram(std::span<const SeqRows> seqs) {
   }
 }
 
+EngramDims Executor::Impl::engram_dims() const {
+  return {std::ssize(config.engram_layer_ids), config.engram_columns()};
+}
+
+// Runs the step that the inputs describe.
+void Executor::Impl::RunStep(const ProbeFn* observer) {
+  const StepInputs* in = inputs.inputs();
+  const auto bucket = std::find_if(buckets.begin(), buckets.end(),
+                                   [&](const Bucket& b) { return b.plan.rows >= in->n_rows; });
+  DI_CHECK(in->n_samples <= bucket->max_samples)
+      << in->n_samples << " samples, room for " << bucket->max_samples;
+  fault.kind = Fault::kNone;
+  if (profile != nullptr)
+    profile->Begin(team.size(), bucket->plan.phases.size(), in->n_rows, in->n_seqs);
+  if (shuffle_seed)
+    RunPlanShuffled(team, bucket->plan, ++*shuffle_seed);
+  else
+    RunPlan(team, bucket->plan, observer, profile);
+  last = bucket->output;
+  ShareFault();
+}
+
+// Bad bytes are met by the rank that owns them.
+void Executor::Impl::ShareFault() {
+  if (!world) return;
+  world->ranks().world->ThrowIfFailed();
+  fault = world->Share(fault);
+}
+
+void Executor::Impl::Follow() {
+  DI_CHECK(world && !world->is_driver()) << "nobody to follow";
+  RankRecords& records = world->records();
+  const auto take = [&](void* p, int64_t bytes) { records.Take(p, bytes); };
+  for (;;) {
+    const RankRecords::Kind kind = records.Receive();
+    if (kind == RankRecords::Kind::kStop) return;
+    if (kind == RankRecords::Kind::kStep) {
+      ForEachInput(inputs.inputs(), engram_dims(), take);
+      records.End();
+      RunStep(nullptr);
+    } else {
+      drafter->ForEachInput(take);
+      records.End();
+      fault.kind = Fault::kNone;
+      drafter->Run(team, nullptr);
+      ShareFault();
+    }
+  }
+}
+
 namespace {
 
 void CheckSeqRows(std::span<const SeqRows> seqs, const ModelConfig& config,
@@ -286,8 +364,21 @@ void CheckSeqRows(std::span<const SeqRows> seqs, const ModelConfig& config,
 
 }  // namespace
 
-Executor::Executor(const ExecutorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Executor::~Executor() = default;
+Executor::Executor(const ExecutorOptions& options) {
+  try {
+    impl_ = std::make_unique<Impl>(options);
+  } catch (const Error& e) {
+    if (options.world != nullptr)
+      options.world->Abort(fmt::format("rank {}: {}", options.world->rank(), e.what()));
+    throw;
+  }
+}
+
+Executor::~Executor() {
+  if (!impl_->world || !impl_->world->is_driver()) return;
+  impl_->world->records().Begin(RankRecords::Kind::kStop);
+  impl_->world->records().Send();
+}
 
 const ModelConfig& Executor::config() const { return impl_->config; }
 const Tokenizer& Executor::tokenizer() const {
@@ -326,22 +417,25 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   m.kv.FillInputs(seqs, in);
   in->n_draft_rows = draft_rows ? in->n_rows : 0;
   m.FillEngram(seqs);
-  const auto bucket = std::find_if(m.buckets.begin(), m.buckets.end(), [&](const Impl::Bucket& b) {
-    return b.plan.rows >= in->n_rows;
-  });
-  DI_CHECK(in->n_samples <= bucket->max_samples)
-      << in->n_samples << " samples, room for " << bucket->max_samples;
-  m.fault.kind = Fault::kNone;
-  if (m.profile != nullptr)
-    m.profile->Begin(m.team.size(), bucket->plan.phases.size(), in->n_rows, in->n_seqs);
-  if (m.shuffle_seed)
-    RunPlanShuffled(m.team, bucket->plan, ++*m.shuffle_seed);
-  else
-    RunPlan(m.team, bucket->plan, observer, m.profile);
+  if (m.world) {
+    RankRecords& records = m.world->records();
+    records.Begin(RankRecords::Kind::kStep);
+    ForEachInput(in, m.engram_dims(), [&](void* p, int64_t bytes) { records.Put(p, bytes); });
+    records.Send();
+  }
+  m.RunStep(observer);
   m.ThrowFault();
-  m.last = bucket->output;
-  return {bucket->output.logits,
+  return {m.last.logits,
           static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};
+}
+
+void Executor::Follow() {
+  try {
+    impl_->Follow();
+  } catch (const Error& e) {
+    impl_->world->ranks().world->Abort(e.what());
+    throw;
+  }
 }
 
 TokenId Executor::LargestLogit(std::span<const float> row) const {
@@ -361,7 +455,15 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
   Impl& m = *impl_;
   DI_CHECK(m.drafter.has_value()) << "no draft stages";
   m.fault.kind = Fault::kNone;
-  const Drafts drafts = m.drafter->Run(m.team, seqs, m.draft_profile);
+  m.drafter->Fill(seqs);
+  if (m.world) {
+    RankRecords& records = m.world->records();
+    records.Begin(RankRecords::Kind::kDraft);
+    m.drafter->ForEachInput([&](void* p, int64_t bytes) { records.Put(p, bytes); });
+    records.Send();
+  }
+  const Drafts drafts = m.drafter->Run(m.team, m.draft_profile);
+  m.ShareFault();
   m.ThrowFault();
   return drafts;
 }

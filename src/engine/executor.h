@@ -16,6 +16,7 @@
 #include "kv/kv_pool.h"
 #include "model/plan.h"
 #include "obs/profile.h"
+#include "parallel/comm.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -28,6 +29,10 @@ struct ExecutorOptions {
   bool all_logits =
       false;  // room for the logits of every row of a step, not only of one per sequence
   LoadProgress progress;  // may be empty
+  // The ranks that share the model, each with an executor of its own; null: this one is alone. Rank
+  // 0 runs steps, the others Follow. Outlives the executor.
+  Comm* world = nullptr;
+  std::string layout = "tp";  // see LayoutOptions
 };
 
 class Executor {
@@ -61,6 +66,10 @@ class Executor {
   // id, the lowest among equals; -1 when none is above -inf, or one is NaN or +inf. The threads
   // found it while they computed the logits.
   TokenId LargestLogit(std::span<const float> row) const;
+
+  // A rank other than 0: computes its part of every step and draft of rank 0, until the executor
+  // there ends. Throws Error when the world fails; then it fails for all.
+  void Follow();
 
   // From now on every step is recorded here, and every draft there, until they are null again.
   void SetProfile(StepProfile* steps, StepProfile* drafts = nullptr);

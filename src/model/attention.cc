@@ -25,6 +25,15 @@ void AddWindowRows(const StepContext& s, int layer, const RopeTables& rope, cons
 
 namespace {
 
+// The ranks that share the heads, or null.
+const Ranks* HeadRanks(const StepContext& s) {
+  return s.m.ranks != nullptr && s.m.ranks->layout.attention_size() > 1 ? s.m.ranks : nullptr;
+}
+
+int64_t OwnHeads(const StepContext& s) {
+  return HeadRanks(s) != nullptr ? s.m.ranks->heads().size() : s.c.num_attention_heads;
+}
+
 // The rows of a draft block see each other and the window before the block.
 int64_t VisibleWindow(const ModelConfig& c, int layer) {
   return c.sliding_window + (c.is_draft_stage(layer) ? c.dspark_block_size : 0);
@@ -53,7 +62,7 @@ void AddSparseAttention(const StepContext& s, int layer, const AttentionWeights&
     a.topk = static_cast<int32_t>(s.c.index_topk);
   }
   a.sink = w.attn_sink;
-  a.heads = static_cast<int32_t>(s.c.num_attention_heads);
+  a.heads = static_cast<int32_t>(OwnHeads(s));
   a.head_dim = static_cast<int32_t>(s.c.head_dim);
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.c.head_dim)));
   a.round_p = s.num.probabilities_bf16;
@@ -80,14 +89,47 @@ void AddOutputProjection(const StepContext& s, const AttentionWeights& w, const 
            {.piece = StepContext::PieceFor(s.c.o_lora_rank), .share_columns = true});
 }
 
+// The same over the ranks that share the heads: each computes whole sums for some rows of wo_a and
+// wo_b, from inputs that are gathered first.
+void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
+                      const Ranks& ranks, float* o, float* z, float* out) {
+  const Layout& layout = ranks.layout;
+  const int64_t low = s.c.o_groups * s.c.o_lora_rank, hidden = s.c.hidden_size;
+  const int64_t own_cols = OwnHeads(s) * s.c.head_dim;
+  s.Rope("attn.rope_inverse", o, OwnHeads(s), s.c.head_dim, rope, true, Start::kAfterAll);
+  StepContext::LinearOptions wo_a{
+      .piece = s.c.head_dim, .x_cols = own_cols, .y_cols = low, .group_out = s.c.o_lora_rank};
+  if (layout.group_size() > 1) {  // all rows of wo_a that are here belong to one group
+    wo_a.x_cols = layout.group_columns().back();
+    wo_a.group_out = 0;
+    float* group = s.b.Temp<float>("attn.group", s.rows() * wo_a.x_cols);
+    s.b.Add("attn.own_columns", CopyColumns,
+            CopyColumnsArgs{.n_rows = s.n_rows(),
+                            .x = o,
+                            .y = group,
+                            .y_cols = wo_a.x_cols,
+                            .to = ranks.group_columns()});
+    s.Gather("attn.gather_group", &Ranks::group, layout.group_columns(), group, wo_a.x_cols,
+             s.n_rows());
+    o = group;
+  }
+  s.Linear("attn.wo_a", o, w.wo_a, z + ranks.low().begin, wo_a);
+  s.Gather("attn.gather_low", &Ranks::attention, layout.low(), z, low, s.n_rows());
+  s.Quantise("attn.quant_z", z, low, Start::kAfterAll);
+  s.Linear("attn.wo_b", z, w.wo_b, out + ranks.out().begin,
+           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .y_cols = hidden});
+  s.Gather("attn.gather_out", &Ranks::attention, layout.out(), out, hidden, s.n_rows());
+}
+
 }  // namespace
 
 // Phases stand in the order in which their inputs are ready: those of one group share a barrier.
-void AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out) {
+Start AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out) {
   const AttentionWeights& w = s.m.weights.layers[static_cast<size_t>(layer)].attn;
   const bool compressed = s.c.ratio(layer) > 0;
   const RopeTables& rope = compressed ? s.yarn : s.plain;
-  const int64_t heads_cols = s.c.num_attention_heads * s.c.head_dim, low_rank = s.c.q_lora_rank;
+  const Ranks* ranks = HeadRanks(s);
+  const int64_t heads_cols = OwnHeads(s) * s.c.head_dim, low_rank = s.c.q_lora_rank;
   const auto mark = s.b.memory().Save();
   float* low = s.b.Temp<float>("attn.low", s.rows() * low_rank);
   float* kv = s.b.Temp<float>("attn.kv", s.rows() * s.c.head_dim);
@@ -112,17 +154,22 @@ void AddAttention(const StepContext& s, int layer, const float* x, const float* 
   if (compressor) compressor->AddRows();
 
   s.Linear("attn.wq_b", qr_in, w.wq_b, q, {.share_columns = true});
-  s.Rope("attn.rope_q", q, s.c.num_attention_heads, s.c.head_dim, rope, false, Start::kOnOwn);
-  s.b.AddProbe(LayerName(layer, "q"), q, s.n_rows(), heads_cols);
+  s.Rope("attn.rope_q", q, OwnHeads(s), s.c.head_dim, rope, false, Start::kOnOwn);
+  if (ranks == nullptr) s.b.AddProbe(LayerName(layer, "q"), q, s.n_rows(), heads_cols);
   if (indexer) indexer->AddQueries(qr_in);
   if (compressor) compressor->AddLatents();
 
   if (compressor) compressor->AddKeys();
   if (indexer) indexer->AddSelection();
   AddSparseAttention(s, layer, w, q, o);
-  s.b.AddProbe(LayerName(layer, "attn_core"), o, s.n_rows(), heads_cols);
-  AddOutputProjection(s, w, rope, o, z, out);
+  if (ranks == nullptr) {
+    s.b.AddProbe(LayerName(layer, "attn_core"), o, s.n_rows(), heads_cols);
+    AddOutputProjection(s, w, rope, o, z, out);
+  } else {
+    AddOwnProjection(s, w, rope, *ranks, o, z, out);
+  }
   s.b.memory().Restore(mark);
+  return ranks == nullptr ? Start::kOnOwn : Start::kAfterAll;
 }
 
 }  // namespace deepinfer

@@ -30,7 +30,7 @@ void AddMix(const StepContext& s, const char* name, const MixWeights& w, const M
                   .rms_eps = s.c.rms_norm_eps});
 }
 
-void AddExpand(const StepContext& s, const float* out, const Mixes& mixes) {
+void AddExpand(const StepContext& s, const float* out, const Mixes& mixes, Start start) {
   s.b.Add("hc.expand", s.k.expand,
           ExpandArgs{.n_rows = s.n_rows(),
                      .out = out,
@@ -40,7 +40,7 @@ void AddExpand(const StepContext& s, const float* out, const Mixes& mixes) {
                      .n_streams = static_cast<int32_t>(s.c.hc_mult),
                      .hidden = static_cast<int32_t>(s.c.hidden_size),
                      .round = s.num.bf16},
-          Start::kOnOwn);
+          start);
 }
 
 void ProbeMixes(const StepContext& s, int layer, const char* site, const Mixes& m) {
@@ -86,9 +86,9 @@ void AddBlock(const StepContext& s, int layer) {
   s.b.AddProbe(LayerName(layer, "attn_in"), x, s.n_rows(), hidden);
   AddMix(s, "hc_attn.mix", w.hc_attn, attn);
   ProbeMixes(s, layer, "attn", attn);
-  AddAttention(s, layer, x, xq != nullptr ? xq : x, out);
+  const Start expand_start = AddAttention(s, layer, x, xq != nullptr ? xq : x, out);
   s.b.AddProbe(LayerName(layer, "attn_out"), out, s.n_rows(), hidden);
-  AddExpand(s, out, attn);
+  AddExpand(s, out, attn, expand_start);
 
   AddCollapse(s, "hc.collapse", attn.pre, Start::kOnOwn);
   s.Linear("hc_ffn.fn", s.streams, w.hc_ffn.fn, s.raw_mix, {.exact = true});
@@ -99,7 +99,7 @@ void AddBlock(const StepContext& s, int layer) {
   ProbeMixes(s, layer, "ffn", ffn);
   AddMoe(s, layer, x, xq_ffn != nullptr ? xq_ffn : x, out);
   s.b.AddProbe(LayerName(layer, "ffn_out"), out, s.n_rows(), hidden);
-  AddExpand(s, out, ffn);
+  AddExpand(s, out, ffn, Start::kOnOwn);
   s.b.AddProbe(LayerName(layer, "output"), s.streams, s.n_rows(), n * hidden);
   s.b.memory().Restore(mark);
 }

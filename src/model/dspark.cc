@@ -68,8 +68,8 @@ void AddTransitions(const StepContext& s, const DraftInputs& d, const float* x, 
                                 .block = static_cast<int32_t>(block),
                                 .slot = slot,
                                 .hidden = static_cast<int32_t>(hidden)});
-    s.Linear("draft.markov_head", both + slot * cols + hidden, w.markov_head, bias,
-             {.n_rows = &s.in->n_seqs, .x_cols = block * cols, .exact = true});
+    AddWords(s, "draft.markov_head", both + slot * cols + hidden, w.markov_head, bias,
+             {.n_rows = &s.in->n_seqs, .x_cols = block * cols});
     const DraftTokenArgs token{.n_seqs = &s.in->n_seqs,
                                .logits = logits,
                                .bias = bias,
@@ -107,7 +107,7 @@ DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilde
   AddCollapse(s, "head.collapse", s.pre, Start::kOnOwn);
   s.RmsNorm("draft.norm", s.collapsed, m.weights.draft.norm, normed, nullptr, hidden,
             Start::kAfterAll);
-  s.Linear("draft.head", normed, m.weights.head, logits, {.exact = true});
+  AddWords(s, "draft.head", normed, m.weights.head, logits, {.n_rows = s.n_rows()});
   AddTransitions(s, d, s.collapsed, logits, both);
   s.Linear("draft.confidence", both, m.weights.draft.confidence, confidence, {.exact = true});
   return {logits, confidence};

@@ -21,7 +21,7 @@ void StepContext::Linear(const char* name, const float* x, const WeightView& w, 
   a.x_stride = o.x_cols > 0 ? o.x_cols : w.cols;
   a.w = w;
   a.y = y;
-  a.y_stride = w.rows;
+  a.y_stride = o.y_cols > 0 ? o.y_cols : w.rows;
   a.piece = static_cast<int32_t>(o.piece);
   a.group_out = static_cast<int32_t>(o.group_out);
   a.decode = WeightDecode::kAsStored;
@@ -73,6 +73,18 @@ void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_d
                  .inverse = inverse,
                  .round = num.bf16},
         start);
+}
+
+void StepContext::Merge(const char* name, float* x, int64_t cols, const int32_t* rows) const {
+  b.Add(name, MergeWords,
+        MergeWordsArgs{.comm = m.ranks->world, .n_rows = rows, .x = x, .cols = cols});
+}
+
+void StepContext::Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x,
+                         int64_t cols, const int32_t* rows) const {
+  b.Add(name, GatherColumns,
+        GatherColumnsArgs{
+            .comm = m.ranks->*comm, .n_rows = rows, .x = x, .cols = cols, .cuts = &cuts});
 }
 
 PagedRows StepContext::Paged(const uint8_t* cache, RowFormat format, int ratio) const {
@@ -151,6 +163,11 @@ void BookStepBuffers(StepContext& s) {
   s.routed.begin = s.b.Temp<int32_t>("moe.begin", s.c.max_experts() + 1);
   s.routed.rows = s.b.Temp<int32_t>("moe.pair_rows", pairs);
   s.routed.weights = s.b.Temp<float>("moe.pair_weights", pairs);
+  if (s.m.ranks != nullptr) {
+    s.slots = s.routed;
+    s.slots.rows = s.b.Temp<int32_t>("moe.slots_of_pairs", pairs);
+    s.n_slots = s.b.Temp<int32_t>("moe.n_slots", 1);
+  }
   StepInputs* in =
       const_cast<StepInputs*>(s.in);  // ExpertPairs has no const form; kernels only read these
   s.everyone = {&in->one, &in->zero, in->all_rows_begin, in->all_rows, nullptr};
@@ -175,23 +192,57 @@ ForwardOutput AddHead(const StepContext& s, int64_t max_samples) {
                          .x = x,
                          .y = sampled,
                          .cols = static_cast<int32_t>(hidden)});
-  s.Linear("head.logits", sampled, s.m.weights.head, logits,
-           {.n_rows = &s.in->n_samples, .exact = true, .share_columns = true});
+  const Start top_start = AddWords(s, "head.logits", sampled, s.m.weights.head, logits,
+                                   {.n_rows = &s.in->n_samples, .share_columns = true});
   s.b.AddProbe("logits", logits, &s.in->n_samples, s.c.vocab_size);
   s.b.Add("head.top", s.k.top_logits,
           TopLogitsArgs{.n_rows = &s.in->n_samples,
                         .logits = logits,
                         .best = top,
                         .vocab = static_cast<int32_t>(s.c.vocab_size)},
-          Start::kOnOwn);
+          top_start);
   return {logits, top};
+}
+
+// Rows of the embedding come from the ranks that own their words.
+void AddOwnEmbedding(const StepContext& s) {
+  s.b.Add("embed", EmbedOwn,
+          EmbedOwnArgs{.n_rows = s.n_rows(),
+                       .ids = s.in->ids,
+                       .table = s.m.weights.embed,
+                       .first = s.m.ranks->vocab().begin,
+                       .y = s.collapsed},
+          Start::kBeside);
+  s.Merge("embed.merge", s.collapsed, s.c.hidden_size, s.n_rows());
+  s.b.Add("embed.spread", Spread,
+          SpreadArgs{.n_rows = s.n_rows(),
+                     .x = s.collapsed,
+                     .streams = s.streams,
+                     .pre = s.pre,
+                     .n_streams = static_cast<int32_t>(s.c.hc_mult),
+                     .hidden = s.c.hidden_size});
 }
 
 }  // namespace
 
+Start AddWords(const StepContext& s, const char* name, const float* x, const WeightView& w,
+               float* y, const StepContext::LinearOptions& options) {
+  StepContext::LinearOptions o = options;
+  o.exact = true;
+  if (s.m.ranks == nullptr) {
+    s.Linear(name, x, w, y, o);
+    return Start::kOnOwn;
+  }
+  o.y_cols = s.c.vocab_size;
+  s.Linear(name, x, w, y + s.m.ranks->vocab().begin, o);
+  s.Gather("words.gather", &Ranks::world, s.m.ranks->layout.vocab(), y, s.c.vocab_size, o.n_rows);
+  return Start::kAfterAll;
+}
+
 void AddStart(StepContext& s) {
   BookStepBuffers(s);
   AddRopeTables(s);
+  if (s.m.ranks != nullptr) return AddOwnEmbedding(s);
   s.b.Add("embed", s.k.embed,
           EmbedArgs{.n_rows = s.n_rows(),
                     .ids = s.in->ids,

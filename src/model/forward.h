@@ -17,6 +17,7 @@
 #include "config/numerics.h"
 #include "kv/kv_pool.h"
 #include "model/plan.h"
+#include "model/ranks.h"
 #include "model/weights.h"
 #include "ops/kernel_table.h"
 
@@ -37,6 +38,7 @@ struct ForwardContext {
   bool draft_rows;               // every step leaves window rows for the draft stages
   bool uniform_routing = false;  // see uniform_route.h
   float routing_overlap = -1;
+  const Ranks* ranks = nullptr;  // null: the model is on one rank
 };
 
 // Where the step's results lie in the arena.

@@ -53,6 +53,16 @@ void AddGroupPairs(const StepContext& s, int layer, const RouterBuffers& r) {
                          .topk = static_cast<int32_t>(s.c.experts_per_tok(layer)),
                          .pairs = s.routed},
           s.rows() == 1 ? Start::kOnOwn : Start::kAfterAll);
+  if (s.m.ranks == nullptr) return;
+  s.b.Add("moe.own_pairs", OwnPairs,
+          OwnPairsArgs{.n_rows = s.n_rows(),
+                       .ids = r.ids,
+                       .topk = static_cast<int32_t>(s.c.experts_per_tok(layer)),
+                       .own = s.m.ranks->experts(layer),
+                       .pairs = s.routed,
+                       .slots = s.slots.rows,
+                       .n_slots = s.n_slots},
+          Start::kOnOwn);
 }
 
 // Do inputs and activations of the experts come from the Q8 quantiser?
@@ -79,6 +89,37 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                      .scratch = s.scratch,
                      .scratch_stride = s.scratch_stride},
           start);
+}
+
+// y [rows, hidden] = sum of the routed experts. With ranks every expert's output is exchanged, and
+// all ranks add them in the order in which one would.
+void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y) {
+  const std::vector<ExpertWeights>& experts =
+      s.m.weights.layers[static_cast<size_t>(layer)].ffn.experts;
+  const int64_t hidden = s.c.hidden_size, topk = s.c.experts_per_tok(layer);
+  const bool ranks = s.m.ranks != nullptr;
+  float* slots = ranks ? s.b.Temp<float>("moe.slots", s.rows() * topk * hidden) : y;
+  s.b.Add("moe.experts_down", s.k.down,
+          DownArgs{.n_rows = ranks ? s.n_slots : s.n_rows(),
+                   .pairs = ranks ? s.slots : s.routed,
+                   .experts = experts.data(),
+                   .act = act,
+                   .y = slots,
+                   .hidden = static_cast<int32_t>(hidden),
+                   .inter = static_cast<int32_t>(s.c.moe_intermediate_size),
+                   .round = s.num.bf16,
+                   .bf16_inputs = s.num.bf16,
+                   .fp8_inputs = QuantisesExperts(s.num),
+                   .scratch = s.scratch,
+                   .scratch_stride = s.scratch_stride});
+  if (!ranks) return;
+  s.Merge("moe.merge", slots, hidden, s.n_slots);
+  s.b.Add("moe.sum_slots", SumSlots,
+          SumSlotsArgs{.n_rows = s.n_rows(),
+                       .slots = slots,
+                       .y = y,
+                       .topk = static_cast<int32_t>(topk),
+                       .hidden = hidden});
 }
 
 }  // namespace
@@ -114,19 +155,7 @@ void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, fl
                            .layer = layer,
                            .fault = s.m.fault},
           Start::kBeside);
-  s.b.Add("moe.experts_down", s.k.down,
-          DownArgs{.n_rows = s.n_rows(),
-                   .pairs = s.routed,
-                   .experts = w.experts.data(),
-                   .act = act,
-                   .y = y,
-                   .hidden = static_cast<int32_t>(hidden),
-                   .inter = static_cast<int32_t>(inter),
-                   .round = s.num.bf16,
-                   .bf16_inputs = s.num.bf16,
-                   .fp8_inputs = QuantisesExperts(s.num),
-                   .scratch = s.scratch,
-                   .scratch_stride = s.scratch_stride});
+  AddExpertsDown(s, layer, act, y);
   s.b.Add("moe.combine", s.k.add,
           AddArgs{.n_rows = s.n_rows(),
                   .a = y,

@@ -34,6 +34,9 @@ struct StepContext {
 
   // Pairs of the routed experts, and "everyone is routed to expert 0" for the shared one.
   ExpertPairs routed = {}, everyone = {};
+  // With ranks: the routed pairs of this rank, by their lines in a buffer of one a row and expert.
+  ExpertPairs slots = {};
+  int32_t* n_slots = nullptr;
 
   float* scratch = nullptr;    // per thread
   int64_t scratch_stride = 0;  // floats
@@ -46,7 +49,7 @@ struct StepContext {
   // y = weight . x, rounded to bf16 where the numerics keep bf16 and `exact` is false.
   struct LinearOptions {
     const int32_t* n_rows = nullptr;  // default: all rows of the step
-    int64_t piece = 0, x_cols = 0, group_out = 0;
+    int64_t piece = 0, x_cols = 0, y_cols = 0, group_out = 0;
     bool exact = false;
     bool share_columns = false;  // a kOnOwn phase follows, or the columns of the phase before count
     Start start = Start::kAfterAll;
@@ -73,6 +76,11 @@ struct StepContext {
   void Rope(const char* name, float* x, int64_t heads, int64_t head_dim, const RopeTables& t,
             bool inverse, Start start) const;
 
+  // Exchanges of the ranks, see Comm. What follows begins behind a barrier.
+  void Merge(const char* name, float* x, int64_t cols, const int32_t* n_rows) const;
+  void Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x, int64_t cols,
+              const int32_t* n_rows) const;
+
   PagedRows Paged(const uint8_t* rows, RowFormat format, int ratio) const;
 
   // Sums that ranks may cut later are taken in pieces of this many columns of a matrix whose unit
@@ -92,8 +100,9 @@ void AddCollapse(const StepContext& s, const char* name, const float* pre, Start
 void AddBlock(const StepContext& s, int layer);
 
 // x: [rows, hidden] normed sublayer input, xq: quantised as input of fp8 weights, or x. The last
-// phase leaves columns of `out` with their thread. The first runs beside the sublayer's mix.
-void AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out);
+// phase leaves columns of `out` with their thread, unless AddAttention returns kAfterAll: how the
+// next may start. The first runs beside the sublayer's mix.
+Start AddAttention(const StepContext& s, int layer, const float* x, const float* xq, float* out);
 void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, float* out);
 
 // The compressor of a kv source layer, cut where its phases can stand beside those of the queries.
@@ -134,6 +143,10 @@ class Indexer {
   float *q_, *weights_;
 };
 
+// y [rows, vocab_size] = w . x, exact, for a weight w with a row for every word, which ranks cut.
+// Returns how a phase may start that shares the columns of y, as `options` says this one does.
+Start AddWords(const StepContext& s, const char* name, const float* x, const WeightView& w,
+               float* y, const StepContext::LinearOptions& options);
 // Step buffers, rotary tables and the embedding.
 void AddStart(StepContext& s);
 // One row per token that is key and value of all heads, normed and rotated into the window ring of

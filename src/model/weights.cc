@@ -13,20 +13,26 @@ namespace {
 
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, const ModelConfig& config)
-      : checkpoint_(checkpoint), c_(config) {}
+  Binder(const Checkpoint& checkpoint, const ModelConfig& config, const Ranks* ranks)
+      : checkpoint_(checkpoint), c_(config), ranks_(ranks) {}
 
   ModelWeights Bind() {
-    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}, {}};
+    ModelWeights w{Dense("embed.weight", &Ranks::vocab),
+                   Dense("head.weight", &Ranks::vocab),
+                   Vector("norm.weight"),
+                   {},
+                   {}};
     for (int l = 0; l < c_.num_layers_and_stages(); ++l) w.layers.push_back(Layer(l));
     if (c_.num_nextn_predict_layers > 0) w.draft = Draft();
     return w;
   }
 
  private:
-  // A weight that every step uses: its scales are checked here.
-  WeightView Dense(const std::string& name) {
-    const WeightView w = checkpoint_.Get(name);
+  // A weight that every step uses: its scales are checked here. own: the rows of this rank.
+  WeightView Dense(const std::string& name, Range (Ranks::*own)() const = nullptr) {
+    const Range rows = own != nullptr && ranks_ != nullptr ? (ranks_->*own)() : Range{0, -1};
+    const WeightView w =
+        rows.end < 0 ? checkpoint_.Get(name) : checkpoint_.Rows(name, rows.begin, rows.end);
     if (w.scale == nullptr) return w;
     const uint8_t* end = w.scale + ScaleRows(&w) * w.scale_stride_bytes;
     const uint8_t* bad = std::find(w.scale, end, uint8_t{255});
@@ -48,13 +54,13 @@ class Binder {
   AttentionWeights Attention(const std::string& p, int layer) {
     AttentionWeights w{};
     w.wq_a = Dense(p + "wq_a.weight");
-    w.wq_b = Dense(p + "wq_b.weight");
+    w.wq_b = Dense(p + "wq_b.weight", &Ranks::head_columns);
     w.wkv = Dense(p + "wkv.weight");
-    w.wo_a = Dense(p + "wo_a.weight");
-    w.wo_b = Dense(p + "wo_b.weight");
+    w.wo_a = Dense(p + "wo_a.weight", &Ranks::low);
+    w.wo_b = Dense(p + "wo_b.weight", &Ranks::out);
     w.q_norm = Vector(p + "q_norm.weight");
     w.kv_norm = Vector(p + "kv_norm.weight");
-    w.attn_sink = Vector(p + "attn_sink");
+    w.attn_sink = Vector(p + "attn_sink") + (ranks_ != nullptr ? ranks_->heads().begin * 4 : 0);
     if (c_.is_kv_source(layer)) {
       w.compressor.wkv = Dense(p + "compressor.wkv.weight");
       if (c_.ratio(layer) > 1) {
@@ -72,10 +78,13 @@ class Binder {
 
   FfnWeights Ffn(const std::string& p, int layer) {
     FfnWeights w{Dense(p + "gate.weight"), Vector(p + "gate.bias"), {}, {}};
-    for (int64_t e = 0; e < c_.n_experts(layer); ++e) {
+    const Range own = ranks_ != nullptr ? ranks_->experts(layer) : Range{0, c_.n_experts(layer)};
+    w.experts.resize(static_cast<size_t>(c_.n_experts(layer)));
+    for (int64_t e = own.begin; e < own.end; ++e) {
       const std::string q = fmt::format("{}experts.{}.", p, e);
-      w.experts.push_back({checkpoint_.Get(q + "w1.weight"), checkpoint_.Get(q + "w3.weight"),
-                           checkpoint_.Get(q + "w2.weight")});
+      w.experts[static_cast<size_t>(e)] = {checkpoint_.Get(q + "w1.weight"),
+                                           checkpoint_.Get(q + "w3.weight"),
+                                           checkpoint_.Get(q + "w2.weight")};
     }
     const std::string q = p + "shared_experts.";
     w.shared = {Dense(q + "w1.weight"), Dense(q + "w3.weight"), Dense(q + "w2.weight")};
@@ -105,18 +114,20 @@ class Binder {
             Vector(first + "main_norm.weight"),
             Vector(last + "norm.weight"),
             Dense(last + "markov_head.embed.weight"),
-            Dense(last + "markov_head.head.weight"),
+            Dense(last + "markov_head.head.weight", &Ranks::vocab),
             Dense(last + "confidence_head.proj.weight")};
   }
 
   const Checkpoint& checkpoint_;
   const ModelConfig& c_;
+  const Ranks* ranks_;
 };
 
 }  // namespace
 
-ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config) {
-  return Binder(checkpoint, config).Bind();
+ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config,
+                         const Ranks* ranks) {
+  return Binder(checkpoint, config, ranks).Bind();
 }
 
 }  // namespace deepinfer

@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/model_config.h"
+#include "model/ranks.h"
 #include "ops/moe.h"
 
 namespace deepinfer {
@@ -76,7 +77,9 @@ struct ModelWeights {
 
 // Finds every tensor of the backbone and the draft stages. Reads the scales of all dense weights
 // once: throws Error{kCorrupt} naming the tensor and the place of the first NaN scale. Experts and
-// Engram rows are checked when a step first uses them.
-ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config);
+// Engram rows are checked when a step first uses them. With `ranks`, what this rank owns: experts
+// of others are empty views, other weights that are cut have its rows only.
+ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config,
+                         const Ranks* ranks = nullptr);
 
 }  // namespace deepinfer

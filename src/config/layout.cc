@@ -1,0 +1,92 @@
+#include "config/layout.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace deepinfer {
+
+namespace {
+
+// `ranks` runs of equal length, a multiple of `unit`, until `count` is used up; the last ranks may
+// have less, or nothing.
+Cuts EqualRuns(int64_t count, int64_t unit, int64_t ranks) {
+  const int64_t each = ((count + ranks - 1) / ranks + unit - 1) / unit * unit;
+  Cuts cuts;
+  for (int64_t r = 0; r <= ranks; ++r) cuts.push_back(std::min(r * each, count));
+  return cuts;
+}
+
+// `ranks` runs whose numbers of units differ by one at most.
+Cuts EvenRuns(int64_t count, int64_t unit, int64_t ranks) {
+  const int64_t units = (count + unit - 1) / unit;
+  Cuts cuts;
+  for (int64_t r = 0; r <= ranks; ++r) cuts.push_back(std::min(units * r / ranks * unit, count));
+  return cuts;
+}
+
+[[noreturn]] void Refuse(const LayoutOptions& o, const std::string& why) {
+  throw Error(Code::kInvalid, fmt::format("--layout {} on {} ranks: {}", o.layout, o.ranks, why));
+}
+
+int AttentionSize(const ModelConfig& c, const LayoutOptions& o) {
+  if (o.layout == "ep") return 1;
+  if (o.layout == "tp") return static_cast<int>(o.ranks);
+  if (o.layout == "tp8r") return static_cast<int>(std::min(o.ranks, c.o_groups));
+  if (o.layout == "dp" || o.layout == "auto")
+    throw Error(Code::kUnsupported,
+                fmt::format("--layout {}: not supported yet, expected ep, tp or tp8r", o.layout));
+  throw Error(Code::kInvalid,
+              fmt::format("--layout: expected one of ep, tp, tp8r, found \"{}\"", o.layout));
+}
+
+constexpr int64_t kBlock = 32;        // one block of the quantisers, one scale tile
+constexpr int64_t kVocabUnit = 128;   // words of a rank, whole cache lines of logits
+constexpr int64_t kMostRanks = 1024;  // of a world
+
+}  // namespace
+
+Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
+    : size_(static_cast<int>(o.ranks)),
+      num_hidden_layers_(c.num_hidden_layers),
+      head_dim_(c.head_dim) {
+  if (o.ranks < 1 || o.ranks > kMostRanks)
+    throw Error(Code::kInvalid,
+                fmt::format("ranks: expected 1 to {}, found {}", kMostRanks, o.ranks));
+  attention_size_ = AttentionSize(c, o);
+  if (c.n_routed_experts % size_ != 0)
+    Refuse(o, fmt::format("expected a number of ranks that divides the {} experts of a layer",
+                          c.n_routed_experts));
+  if (size_ % attention_size_ != 0)
+    Refuse(o, fmt::format("expected a multiple of the {} ranks that share the heads",
+                          attention_size_));
+  experts_ = EqualRuns(c.n_routed_experts, 1, size_);
+  draft_experts_ = EqualRuns(c.dspark_n_routed_experts, 1, size_);
+  vocab_ = EqualRuns(c.vocab_size, kVocabUnit, size_);
+  const int64_t a = attention_size_, low = c.o_groups * c.o_lora_rank;
+  if (c.num_attention_heads % a != 0)
+    Refuse(o, fmt::format("expected a number of ranks that divides the {} heads",
+                          c.num_attention_heads));
+  if (c.o_groups % a != 0 && a % c.o_groups != 0)
+    Refuse(o, fmt::format("expected whole output groups a rank, or whole ranks an output group, of "
+                          "which there are {}",
+                          c.o_groups));
+  if (a > 1 && low % (a * kBlock) != 0)
+    Refuse(o, fmt::format("expected cuts at multiples of {} of the {} columns between wo_a and "
+                          "wo_b",
+                          kBlock, low));
+  group_size_ = static_cast<int>(std::max<int64_t>(1, a / c.o_groups));
+  heads_ = EvenRuns(c.num_attention_heads, 1, a);
+  low_ = EvenRuns(low, a > 1 ? kBlock : 1, a);
+  out_ = EvenRuns(c.hidden_size, kBlock, a);
+  group_columns_ =
+      EvenRuns(c.num_attention_heads / c.o_groups * c.head_dim, c.head_dim, group_size_);
+}
+
+Range Layout::experts(int layer, int rank) const {
+  return At(layer < num_hidden_layers_ ? experts_ : draft_experts_, rank);
+}
+
+}  // namespace deepinfer

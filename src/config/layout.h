@@ -1,0 +1,63 @@
+// Layout: which part of the model each rank of a world holds and computes (docs/ranks.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/model_config.h"
+
+namespace deepinfer {
+
+struct LayoutOptions {
+  // ep: all heads on every rank; tp: heads over all ranks; tp8r: heads over o_groups neighbours,
+  // repeated. Experts by id and words over all ranks in each.
+  std::string layout = "tp";
+  int64_t ranks = 1;
+};
+
+// A half-open range of columns, experts or words.
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// Everything is cut by rows of the weights [outputs, inputs], so a rank holds contiguous bytes, and
+// the columns that a rank computes are whole sums. cuts: rank p of the ranks that share something
+// has [cuts[p], cuts[p + 1]).
+using Cuts = std::vector<int64_t>;
+inline Range At(const Cuts& cuts, int64_t p) {
+  return {cuts[static_cast<size_t>(p)], cuts[static_cast<size_t>(p) + 1]};
+}
+
+class Layout {
+ public:
+  // Throws Error(kInvalid) naming what does not fit: experts, heads, output groups, columns.
+  Layout(const ModelConfig& config, const LayoutOptions& options);
+
+  int size() const { return size_; }
+  // Ranks that share the heads: attention_size() neighbours.
+  int attention_size() const { return attention_size_; }
+  int attention_rank(int rank) const { return rank % attention_size_; }
+  // Neighbours among them that share one output group, 1 when each has whole groups.
+  int group_size() const { return group_size_; }
+
+  // Over the world.
+  Range experts(int layer, int rank) const;  // routed experts by id
+  const Cuts& vocab() const { return vocab_; }
+  // Over the ranks that share the heads.
+  const Cuts& heads() const { return heads_; }
+  int64_t head_dim() const { return head_dim_; }
+  const Cuts& low() const { return low_; }  // rows of wo_a: o_groups * o_lora_rank
+  const Cuts& out() const { return out_; }  // rows of wo_b: hidden_size
+  // Over the ranks that share an output group: columns of one group's heads.
+  const Cuts& group_columns() const { return group_columns_; }
+
+ private:
+  int size_, attention_size_ = 1, group_size_ = 1;
+  int64_t num_hidden_layers_, head_dim_;
+  Cuts experts_, draft_experts_, vocab_, heads_, low_, out_, group_columns_;
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,113 @@
+#include "config/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace deepinfer {
+namespace {
+
+ModelConfig Config(const std::string& name) {
+  if (name == "released")
+    return ModelConfig::Load(DI_SOURCE_DIR "/tests/data/fixtures/config/config.json");
+  return ModelConfig::Load(DI_SOURCE_DIR "/build/testdata/checkpoints/" + name + "/config.json");
+}
+
+std::string RefusalOf(const std::string& model, const std::string& layout, int64_t ranks) {
+  try {
+    Layout(Config(model), {layout, ranks});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Every one of `count` things has exactly one owner.
+void ExpectCovers(const Cuts& cuts, int64_t count, int64_t ranks) {
+  ASSERT_EQ(std::ssize(cuts), ranks + 1);
+  EXPECT_EQ(cuts.front(), 0);
+  EXPECT_EQ(cuts.back(), count);
+  EXPECT_TRUE(std::is_sorted(cuts.begin(), cuts.end()));
+}
+
+TEST(Layout, CutsCoverEverythingOnce) {
+  for (const char* model : {"released", "tiny"}) {
+    const ModelConfig c = Config(model);
+    for (const char* name : {"ep", "tp", "tp8r"}) {
+      for (int64_t ranks : {1, 2, 4, 8, 16, 32, 64}) {
+        if (!RefusalOf(model, name, ranks).empty()) continue;
+        const Layout l(c, {name, ranks});
+        ExpectCovers(l.vocab(), c.vocab_size, ranks);
+        ExpectCovers(l.heads(), c.num_attention_heads, l.attention_size());
+        ExpectCovers(l.low(), c.o_groups * c.o_lora_rank, l.attention_size());
+        ExpectCovers(l.out(), c.hidden_size, l.attention_size());
+        ExpectCovers(l.group_columns(), c.num_attention_heads / c.o_groups * c.head_dim,
+                     l.group_size());
+        for (int layer = 0; layer < c.num_layers_and_stages(); ++layer) {
+          int64_t next = 0;
+          for (int r = 0; r < ranks; ++r) {
+            EXPECT_EQ(l.experts(layer, r).begin, next);
+            next = l.experts(layer, r).end;
+          }
+          EXPECT_EQ(next, c.n_experts(layer));
+        }
+      }
+    }
+  }
+}
+
+TEST(Layout, ReleasedSizesOn64Ranks) {
+  const ModelConfig c = Config("released");
+  const Layout tp8r(c, {"tp8r", 64}), tp(c, {"tp", 64}), ep(c, {"ep", 64});
+  EXPECT_EQ(tp8r.attention_size(), 8);
+  EXPECT_EQ(tp8r.group_size(), 1);
+  EXPECT_EQ(tp.attention_size(), 64);
+  EXPECT_EQ(tp.group_size(), 8);
+  EXPECT_EQ(ep.attention_size(), 1);
+  EXPECT_EQ(tp8r.attention_rank(13), 5);
+  EXPECT_EQ(At(tp8r.heads(), 5), (Range{40, 48}));
+  EXPECT_EQ(At(tp8r.low(), 5), (Range{5120, 6144}));  // its output group, whole
+  EXPECT_EQ(At(tp.heads(), 9), (Range{9, 10}));
+  EXPECT_EQ(At(tp.low(), 9), (Range{1152, 1280}));  // an eighth of group 1
+  EXPECT_EQ(At(tp.out(), 63), (Range{5024, 5120}));
+  EXPECT_EQ(At(tp.group_columns(), 1), (Range{512, 1024}));
+  EXPECT_EQ(tp8r.experts(7, 63), (Range{378, 384}));
+  EXPECT_EQ(tp8r.experts(40, 63), (Range{126, 128}));
+  EXPECT_EQ(At(tp8r.vocab(), 0).size(), 2048);  // ceil(129280 / 64), in units of 128
+  EXPECT_EQ(At(tp8r.vocab(), 63), (Range{129024, 129280}));
+}
+
+// 128 draft experts over 48 ranks: three each, until they are used up.
+TEST(Layout, DraftExpertsRunOut) {
+  const Layout l(Config("released"), {"ep", 48});
+  EXPECT_EQ(l.experts(40, 42), (Range{126, 128}));
+  EXPECT_EQ(l.experts(40, 47), (Range{128, 128}));
+}
+
+TEST(Layout, WhatDoesNotFitIsRefusedByName) {
+  EXPECT_EQ(RefusalOf("released", "tp8r", 64), "");
+  EXPECT_EQ(RefusalOf("released", "ep", 5),
+            "--layout ep on 5 ranks: expected a number of ranks that divides the 384 experts of a "
+            "layer");
+  EXPECT_EQ(RefusalOf("released", "tp8r", 12),
+            "--layout tp8r on 12 ranks: expected a multiple of the 8 ranks that share the heads");
+  EXPECT_EQ(RefusalOf("released", "tp", 3),
+            "--layout tp on 3 ranks: expected a number of ranks that divides the 64 heads");
+  EXPECT_EQ(RefusalOf("tiny-odd", "tp", 3),
+            "--layout tp on 3 ranks: expected whole output groups a rank, or whole ranks an output "
+            "group, of which there are 4");
+  EXPECT_EQ(RefusalOf("tiny-odd", "ep", 3), "");
+  EXPECT_EQ(RefusalOf("tiny-window", "tp", 4),
+            "--layout tp on 4 ranks: expected cuts at multiples of 32 of the 64 columns between "
+            "wo_a and wo_b");
+  EXPECT_EQ(RefusalOf("released", "dp", 2),
+            "--layout dp: not supported yet, expected ep, tp or tp8r");
+  EXPECT_EQ(RefusalOf("released", "auto", 2),
+            "--layout auto: not supported yet, expected ep, tp or tp8r");
+  EXPECT_EQ(RefusalOf("released", "pp", 2), "--layout: expected one of ep, tp, tp8r, found \"pp\"");
+  EXPECT_EQ(RefusalOf("released", "tp", 0), "ranks: expected 1 to 1024, found 0");
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,209 @@
+// One result, whatever the number of ranks: logits and drafts of every layout are the bits of one
+// rank, at each instruction set level and in each numerics mode.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "backend/cpu/select.h"
+#include "base/error.h"
+#include "engine/executor.h"
+#include "parallel/thread_comm.h"
+
+namespace deepinfer {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+using Bits = std::vector<uint32_t>;
+
+const std::string kCheckpoints = std::string(DI_SOURCE_DIR) + "/build/testdata/checkpoints/";
+
+ExecutorOptions Options(const std::string& checkpoint, const std::string& numerics,
+                        const std::string& isa) {
+  ExecutorOptions o;
+  o.engine.model = kCheckpoints + checkpoint;
+  o.engine.max_model_len = 96;
+  o.engine.max_num_batched_tokens = 24;
+  o.engine.max_num_seqs = 3;
+  o.engine.prefix_cache_mib = 0;
+  o.engine.threads = 1;
+  o.engine.isa = isa;
+  o.engine.numerics = numerics;
+  o.all_logits = true;
+  return o;
+}
+
+void Append(std::span<const float> values, Bits* bits) {
+  for (float v : values) bits->push_back(std::bit_cast<uint32_t>(v));
+}
+
+// Two sequences in chunks and steps they share, a draft for both, and a rollback.
+Bits RunAll(Executor& e) {
+  std::mt19937 random(3);
+  std::uniform_int_distribution<TokenId> id(0, static_cast<TokenId>(e.config().vocab_size - 1));
+  std::vector<Tokens> texts(2, Tokens(48));
+  for (Tokens& text : texts) std::generate(text.begin(), text.end(), [&] { return id(random); });
+  Bits bits;
+  SeqSlot slots[2];
+  for (SeqSlot& slot : slots) {
+    slot = e.kv().Open();
+    EXPECT_TRUE(e.kv().Reserve(slot, 64));
+  }
+  const auto step = [&](int64_t n0, int64_t n1) {
+    std::vector<SeqRows> rows;
+    for (const auto& [i, n] : {std::pair{0, n0}, {1, n1}}) {
+      const int64_t first = e.kv().length(slots[i]);
+      rows.push_back(
+          {slots[i], std::span(texts[i]).first(static_cast<size_t>(first + n)), first, n});
+    }
+    Append(e.Step(rows), &bits);
+    for (const SeqRows& r : rows) e.kv().SetLength(r.slot, std::ssize(r.tokens));
+  };
+  step(20, 0), step(1, 23), step(1, 1), step(5, 7);
+  const DraftSeq seqs[] = {{slots[0], texts[0][27], 0, 1, 0, Stream::kDraft},
+                           {slots[1], texts[1][31], 0.7f, 2, 0, Stream::kDraft}};
+  const Drafts drafts = e.Draft(seqs);
+  Append(drafts.logits, &bits), Append(drafts.confidence, &bits);
+  bits.insert(bits.end(), drafts.tokens.begin(), drafts.tokens.end());
+  e.kv().SetLength(slots[0], 24);
+  step(4, 1);
+  for (SeqSlot slot : slots) e.kv().Close(slot);
+  return bits;
+}
+
+// What rank 0 makes of `run` with the other ranks behind it, every rank on a thread of its own.
+template <class Result>
+Result OnRanks(ExecutorOptions options, int ranks, const std::string& layout,
+               const std::function<Result(Executor&)>& run) {
+  const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(60));
+  options.layout = layout;
+  std::vector<std::thread> followers;
+  for (int r = 1; r < ranks; ++r) {
+    followers.emplace_back([o = options, &comm = *comms[static_cast<size_t>(r)]]() mutable {
+      o.world = &comm;
+      Executor(o).Follow();
+    });
+  }
+  options.world = comms[0].get();
+  Result result;
+  {
+    Executor driver(options);
+    result = run(driver);
+  }
+  for (std::thread& t : followers) t.join();
+  return result;
+}
+
+struct Model {
+  std::string checkpoint, numerics, isa;
+};
+
+struct World {
+  const char* layout;
+  int ranks;
+};
+
+// Experts, heads and columns of tiny-odd fit few worlds.
+std::vector<World> WorldsOf(const Model& m) {
+#ifdef DI_SANITIZED
+  return {{"tp", 2}, {"tp8r", 8}};
+#endif
+  if (m.isa == "generic") return {{"tp", 4}};
+  if (m.checkpoint == "tiny-odd") return {{"ep", 3}, {"ep", 9}};
+  return {{"ep", 2}, {"tp", 2}, {"tp", 4}, {"tp", 8}, {"tp8r", 16}};
+}
+
+class RanksBitsTest : public ::testing::TestWithParam<Model> {};
+
+TEST_P(RanksBitsTest, EveryLayoutGivesTheBitsOfOneRank) {
+  const Model& m = GetParam();
+  const ExecutorOptions options = Options(m.checkpoint, m.numerics, m.isa);
+  Executor alone(options);
+  const Bits want = RunAll(alone);
+  EXPECT_FALSE(want.empty());
+  for (const World& world : WorldsOf(m)) {
+    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks, world.layout, RunAll) == want)
+        << world.layout << " on " << world.ranks << " ranks";
+  }
+}
+
+std::vector<Model> Models() {
+#ifdef DI_SANITIZED
+  return {{"tiny", "release", "auto"}};
+#else
+  std::vector<Model> models = {{"tiny", "release", "generic"}};
+  for (const std::string& isa : AvailableLevels(DetectCpuFeatures())) {
+    if (isa == "generic") continue;
+    for (const char* numerics : {"fp32", "release", "trn2"}) {
+      models.push_back({"tiny", numerics, isa});
+      models.push_back({"tiny-odd", numerics, isa});
+    }
+  }
+  return models;
+#endif
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RanksBitsTest, ::testing::ValuesIn(Models()), [](const auto& test) {
+  std::string name = test.param.isa + "_" + test.param.numerics + "_" + test.param.checkpoint;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+// Every rank of a world; what each of them ended with.
+std::vector<std::string> EndsOf(int ranks, const std::function<void(int, ExecutorOptions)>& body) {
+  const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(5));
+  std::vector<std::string> ends(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      ExecutorOptions o = Options("tiny", "release", "auto");
+      o.world = comms[static_cast<size_t>(r)].get();
+      try {
+        body(r, o);
+      } catch (const Error& e) {
+        ends[static_cast<size_t>(r)] = e.what();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  return ends;
+}
+
+TEST(RanksTest, ARankThatLeavesEndsInAnErrorOnEveryRank) {
+  const auto ends = EndsOf(4, [](int rank, ExecutorOptions o) {
+    Executor e(o);
+    if (rank == 0) RunAll(e);
+    if (rank == 1 || rank == 3) e.Follow();
+  });
+  EXPECT_THAT(ends[0], ::testing::HasSubstr("expected 4 ranks within 5000 ms, missing 2"));
+  EXPECT_EQ(ends[1], ends[0]);
+  EXPECT_EQ(ends[2], "");
+  EXPECT_EQ(ends[3], ends[0]);
+}
+
+TEST(RanksTest, ARankThatCannotLoadEndsInItsErrorOnEveryRank) {
+  const auto ends = EndsOf(2, [](int rank, ExecutorOptions o) {
+    if (rank == 1) o.engine.max_num_batched_tokens = 12;
+    Executor e(o);
+    if (rank == 0) RunAll(e);
+  });
+  EXPECT_THAT(ends[1], ::testing::StartsWith("rank 1: expected the options of rank 0 (24 rows"));
+  EXPECT_EQ(ends[0], "rank 1: " + ends[1]);
+}
+
+TEST(RanksTest, WhatRanksCannotDoIsRefusedByName) {
+  const auto ends = EndsOf(2, [](int, ExecutorOptions o) {
+    o.engine.prefix_cache_mib = 64;
+    Executor e(o);
+  });
+  EXPECT_EQ(ends[0], "--prefix-cache-mib: expected 0 with several ranks, found 64");
+  const auto layouts = EndsOf(3, [](int, ExecutorOptions o) { Executor e(o); });
+  EXPECT_THAT(layouts[2], ::testing::StartsWith("--layout tp on 3 ranks: expected a number"));
+}
+
+}  // namespace
+}  // namespace deepinfer

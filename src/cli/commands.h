@@ -8,8 +8,11 @@ class App;
 
 namespace deepinfer {
 
+class Comm;
+
 void AddInspect(CLI::App& app);
-void AddGenerate(CLI::App& app);
+// world: the ranks of an mpirun, or null.
+void AddGenerate(CLI::App& app, Comm* world);
 void AddChat(CLI::App& app);
 void AddServe(CLI::App& app);
 void AddVerify(CLI::App& app);

@@ -4,14 +4,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "config/options.h"
+#include "parallel/mpi_session.h"
 
 namespace deepinfer {
 namespace {
@@ -45,12 +49,21 @@ void PrintAll(const std::string& text) {
   out.Flush();
 }
 
+constexpr std::chrono::seconds kRankDeadline(30);
+
+void ExpectRanksCommand(const Comm* world, const std::vector<std::string>& args) {
+  if (world == nullptr || world->size() == 1 || (!args.empty() && args[0] == "generate")) return;
+  throw Error(Code::kUnsupported,
+              fmt::format("mpirun: expected the sub-command generate on {} ranks, found {}",
+                          world->size(), args.empty() ? "none" : "\"" + args[0] + "\""));
+}
+
 // Returns the exit status of the command.
-int Run(int argc, char** argv) {
+int Run(int argc, char** argv, Comm* world) {
   CLI::App app("Inference for DeepSeek-V4.1-Flash", "deepinfer");
   app.set_version_flag("--version", "deepinfer " DI_VERSION);
   AddInspect(app);
-  AddGenerate(app);
+  AddGenerate(app, world);
   AddChat(app);
   AddServe(app);
   AddVerify(app);
@@ -61,6 +74,7 @@ int Run(int argc, char** argv) {
   AddBench(app);
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});
+    ExpectRanksCommand(world, args);
     std::reverse(args.begin(), args.end());  // CLI11 takes them from the back
     app.parse(std::move(args));
     if (app.get_subcommands().empty())
@@ -87,8 +101,13 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away shows as a failed write
   if (!deepinfer::HoldStandardDescriptors())
     return Fail("standard output: expected an open file, found it closed");
+  std::unique_ptr<deepinfer::MpiSession> ranks;  // outlives the sentence: ends other ranks
   try {
-    return deepinfer::Run(argc, argv);
+    if (deepinfer::StartedByMpi())
+      ranks = std::make_unique<deepinfer::MpiSession>(deepinfer::kRankDeadline);
+    const int status = deepinfer::Run(argc, argv, ranks ? ranks->world() : nullptr);
+    if (ranks) ranks->End();
+    return status;
   } catch (const std::bad_alloc&) {
     return Fail("out of memory");
   } catch (const std::exception& e) {

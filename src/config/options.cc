@@ -109,6 +109,10 @@ int64_t NumKvBlocks(const EngineOptions& options, int64_t max_model_len, int64_t
   return std::max(one, std::min(one * options.max_num_seqs, kDefaultKvBytes / block_bytes));
 }
 
+bool StartedByMpi() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
+}
+
 std::string HubCacheDir() {
   if (const char* cache = std::getenv("HF_HUB_CACHE"); cache != nullptr && *cache != '\0')
     return cache;

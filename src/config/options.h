@@ -74,6 +74,9 @@ inline constexpr int64_t kDefaultKvBytes = int64_t{4} << 30;
 int64_t NumKvBlocks(const EngineOptions& options, int64_t max_model_len, int64_t block_tokens,
                     int64_t block_bytes);
 
+// Did mpirun (Open MPI, or MPICH and its relatives) start this process?
+bool StartedByMpi();
+
 // Where downloaded models lie: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub. Empty
 // when no home is set.
 std::string HubCacheDir();

@@ -20,6 +20,7 @@ void AddTokenize(CLI::App& app);
 void AddDetokenize(CLI::App& app);
 void AddRender(CLI::App& app);
 void AddParse(CLI::App& app);
+void AddPlan(CLI::App& app);
 void AddBench(CLI::App& app);
 
 }  // namespace deepinfer

@@ -71,6 +71,7 @@ int Run(int argc, char** argv, Comm* world) {
   AddDetokenize(app);
   AddRender(app);
   AddParse(app);
+  AddPlan(app);
   AddBench(app);
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});

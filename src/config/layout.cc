@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 
@@ -49,9 +50,7 @@ constexpr int64_t kMostRanks = 1024;  // of a world
 }  // namespace
 
 Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
-    : size_(static_cast<int>(o.ranks)),
-      num_hidden_layers_(c.num_hidden_layers),
-      head_dim_(c.head_dim) {
+    : config_(c), size_(static_cast<int>(o.ranks)) {
   if (o.ranks < 1 || o.ranks > kMostRanks)
     throw Error(Code::kInvalid,
                 fmt::format("ranks: expected 1 to {}, found {}", kMostRanks, o.ranks));
@@ -86,7 +85,42 @@ Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
 }
 
 Range Layout::experts(int layer, int rank) const {
-  return At(layer < num_hidden_layers_ ? experts_ : draft_experts_, rank);
+  return At(layer < config_.num_hidden_layers ? experts_ : draft_experts_, rank);
+}
+
+namespace {
+
+bool Has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// The number behind `key` in a name: "layers.7.ffn..." with "layers." is 7.
+int NumberBehind(std::string_view name, std::string_view key) {
+  const std::string_view digits = name.substr(name.find(key) + key.size());
+  int number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+}  // namespace
+
+Share Layout::RowsOf(std::string_view tensor, int rank) const {
+  const int p = attention_rank(rank);
+  const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
+  if (tensor == "embed.weight" || tensor == "head.weight" || Has(tensor, "markov_head.head."))
+    return {At(vocab_, rank), config_.vocab_size};
+  if (Has(tensor, ".attn.attn_sink")) return {At(heads_, p), heads};
+  if (Has(tensor, ".attn.wq_b."))
+    return {{At(heads_, p).begin * dim, At(heads_, p).end * dim}, heads * dim};
+  if (Has(tensor, ".attn.wo_a.")) return {At(low_, p), low_.back()};
+  if (Has(tensor, ".attn.wo_b.")) return {At(out_, p), config_.hidden_size};
+  if (!Has(tensor, ".ffn.experts.")) return {};
+  const bool draft = tensor.starts_with("mtp.");
+  const int layer =
+      draft ? static_cast<int>(config_.num_hidden_layers) : NumberBehind(tensor, "layers.");
+  const Range own = experts(layer, rank);
+  const int expert = NumberBehind(tensor, ".experts.");
+  return {{0, expert >= own.begin && expert < own.end ? 1 : 0}, 1};
 }
 
 }  // namespace deepinfer

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/model_config.h"
@@ -31,6 +32,13 @@ inline Range At(const Cuts& cuts, int64_t p) {
   return {cuts[static_cast<size_t>(p)], cuts[static_cast<size_t>(p) + 1]};
 }
 
+// What a rank has of [0, of).
+struct Share {
+  Range own{0, 1};
+  int64_t of = 1;
+  bool whole() const { return own.size() == of; }
+};
+
 class Layout {
  public:
   // Throws Error(kInvalid) naming what does not fit: experts, heads, output groups, columns.
@@ -43,20 +51,23 @@ class Layout {
   // Neighbours among them that share one output group, 1 when each has whole groups.
   int group_size() const { return group_size_; }
 
+  // Which rows of a tensor of the checkpoint a rank holds: by its name, also that of its scales,
+  // counted in rows of the weight [outputs, inputs]; of attn_sink in heads.
+  Share RowsOf(std::string_view tensor, int rank) const;
+
   // Over the world.
   Range experts(int layer, int rank) const;  // routed experts by id
   const Cuts& vocab() const { return vocab_; }
   // Over the ranks that share the heads.
   const Cuts& heads() const { return heads_; }
-  int64_t head_dim() const { return head_dim_; }
   const Cuts& low() const { return low_; }  // rows of wo_a: o_groups * o_lora_rank
   const Cuts& out() const { return out_; }  // rows of wo_b: hidden_size
   // Over the ranks that share an output group: columns of one group's heads.
   const Cuts& group_columns() const { return group_columns_; }
 
  private:
+  const ModelConfig config_;
   int size_, attention_size_ = 1, group_size_ = 1;
-  int64_t num_hidden_layers_, head_dim_;
   Cuts experts_, draft_experts_, vocab_, heads_, low_, out_, group_columns_;
 };
 

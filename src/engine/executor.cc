@@ -484,30 +484,4 @@ std::vector<TokenId> EncodePrompt(const Executor& executor, std::string_view tex
   return ids;
 }
 
-ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows) {
-  const Numerics numerics = Numerics::Named(options.numerics);
-  ModelWeights weights{};  // plans only take addresses of weights
-  weights.layers.resize(static_cast<size_t>(config.num_layers_and_stages()));
-  const KvPool kv(MakeKvShape(config, numerics, rows), 1, 1, config.max_position_embeddings);
-  const StepBlock inputs(1, 1, 1, 1);
-  Fault fault{};
-  std::vector<uint8_t> checked(
-      static_cast<size_t>(config.num_layers_and_stages() * config.max_experts()));
-  const ForwardContext context{config,
-                               numerics,
-                               ReferenceKernels(),
-                               weights,
-                               kv,
-                               inputs.inputs(),
-                               &fault,
-                               checked.data(),
-                               nullptr,
-                               nullptr,
-                               true,
-                               false};
-  PlanBuilder builder(rows, static_cast<int>(std::max<int64_t>(options.threads, 1)), nullptr);
-  BuildForward(context, options.max_num_seqs, builder);
-  return builder.memory();
-}
-
 }  // namespace deepinfer

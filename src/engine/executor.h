@@ -112,7 +112,4 @@ class Executor {
 // A prompt that is text: its ids, with a begin-of-sentence token in front where there is none.
 std::vector<TokenId> EncodePrompt(const Executor& executor, std::string_view text);
 
-// Memory that a plan would book at this config, without a checkpoint (tests, planning).
-ArenaPlan PlanMemory(const ModelConfig& config, const EngineOptions& options, int64_t rows);
-
 }  // namespace deepinfer

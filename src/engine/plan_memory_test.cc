@@ -4,7 +4,7 @@
 #include "base/arena.h"
 #include "config/model_config.h"
 #include "config/options.h"
-#include "engine/executor.h"
+#include "engine/dry_plan.h"
 
 namespace deepinfer {
 namespace {
@@ -34,6 +34,32 @@ TEST(PlanMemory, ScratchOfAThreadFillsPagesOfItsOwn) {
 
 TEST(PlanMemory, ADecodeStepIsSmall) {
   EXPECT_LE(Plan(8, 1048576).peak_bytes(), int64_t{64} << 20);
+}
+
+// Calls of a step of 6 rows over `ranks` ranks, and the bytes of all together.
+struct Calls {
+  int64_t calls = 0, bytes = 0;
+  bool operator==(const Calls&) const = default;
+};
+Calls CallsOver(int ranks, const std::vector<Exchange>& exchanges) {
+  Calls all;
+  for (const Exchange& e : exchanges) {
+    if (e.ranks == ranks) ++all.calls, all.bytes += e.bytes;
+  }
+  return all;
+}
+
+TEST(PlanExchanges, ReleasedSizesOn64Ranks) {
+  const ModelConfig c = ModelConfig::Load(DI_SOURCE_DIR "/tests/data/fixtures/config/config.json");
+  const Layout tp8r(c, {"tp8r", 64});
+  const auto step = PlanExchanges(c, tp8r, 6);
+  // A layer: columns of wo_a and wo_b among eight neighbours; slots of six experts.
+  EXPECT_EQ(CallsOver(8, step), (Calls{80, 40 * 6 * (8192 + 5120) / 8 * 4}));
+  EXPECT_EQ(CallsOver(64, step), (Calls{42, 6 * (20480 + 40 * 6 * 20480 + 2048 * 4)}));
+  const auto draft = PlanDraftExchanges(c, tp8r, 1);
+  EXPECT_EQ(CallsOver(8, draft), (Calls{6, 3 * 5 * (8192 + 5120) / 8 * 4}));
+  EXPECT_EQ(CallsOver(64, draft), (Calls{10, 5 * (20480 + 3 * 3 * 20480 + 2 * 2048 * 4)}));
+  EXPECT_TRUE(PlanExchanges(c, Layout(c, {"ep", 1}), 6).empty());
 }
 
 }  // namespace

@@ -110,15 +110,15 @@ void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const Rop
                             .y_cols = wo_a.x_cols,
                             .to = ranks.group_columns()});
     s.Gather("attn.gather_group", &Ranks::group, layout.group_columns(), group, wo_a.x_cols,
-             s.n_rows());
+             s.all_rows());
     o = group;
   }
   s.Linear("attn.wo_a", o, w.wo_a, z + ranks.low().begin, wo_a);
-  s.Gather("attn.gather_low", &Ranks::attention, layout.low(), z, low, s.n_rows());
+  s.Gather("attn.gather_low", &Ranks::attention, layout.low(), z, low, s.all_rows());
   s.Quantise("attn.quant_z", z, low, Start::kAfterAll);
   s.Linear("attn.wo_b", z, w.wo_b, out + ranks.out().begin,
            {.piece = StepContext::PieceFor(s.c.o_lora_rank), .y_cols = hidden});
-  s.Gather("attn.gather_out", &Ranks::attention, layout.out(), out, hidden, s.n_rows());
+  s.Gather("attn.gather_out", &Ranks::attention, layout.out(), out, hidden, s.all_rows());
 }
 
 }  // namespace

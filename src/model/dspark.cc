@@ -68,7 +68,7 @@ void AddTransitions(const StepContext& s, const DraftInputs& d, const float* x, 
                                 .block = static_cast<int32_t>(block),
                                 .slot = slot,
                                 .hidden = static_cast<int32_t>(hidden)});
-    AddWords(s, "draft.markov_head", both + slot * cols + hidden, w.markov_head, bias,
+    AddWords(s, "draft.markov_head", both + slot * cols + hidden, w.markov_head, bias, n_seqs,
              {.n_rows = &s.in->n_seqs, .x_cols = block * cols});
     const DraftTokenArgs token{.n_seqs = &s.in->n_seqs,
                                .logits = logits,
@@ -107,7 +107,7 @@ DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilde
   AddCollapse(s, "head.collapse", s.pre, Start::kOnOwn);
   s.RmsNorm("draft.norm", s.collapsed, m.weights.draft.norm, normed, nullptr, hidden,
             Start::kAfterAll);
-  AddWords(s, "draft.head", normed, m.weights.head, logits, {.n_rows = s.n_rows()});
+  AddWords(s, "draft.head", normed, m.weights.head, logits, rows, {.n_rows = s.n_rows()});
   AddTransitions(s, d, s.collapsed, logits, both);
   s.Linear("draft.confidence", both, m.weights.draft.confidence, confidence, {.exact = true});
   return {logits, confidence};

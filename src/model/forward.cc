@@ -75,16 +75,20 @@ void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_d
         start);
 }
 
-void StepContext::Merge(const char* name, float* x, int64_t cols, const int32_t* rows) const {
+void StepContext::Merge(const char* name, float* x, int64_t cols, ExchangeRows rows) const {
+  b.NoteExchange({name, "merge", m.ranks->layout.size(), rows.most * cols * 4});
   b.Add(name, MergeWords,
-        MergeWordsArgs{.comm = m.ranks->world, .n_rows = rows, .x = x, .cols = cols});
+        MergeWordsArgs{.comm = m.ranks->world, .n_rows = rows.n_rows, .x = x, .cols = cols});
 }
 
 void StepContext::Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x,
-                         int64_t cols, const int32_t* rows) const {
+                         int64_t cols, ExchangeRows rows) const {
+  int64_t widest = 0;
+  for (size_t p = 1; p < cuts.size(); ++p) widest = std::max(widest, cuts[p] - cuts[p - 1]);
+  b.NoteExchange({name, "gather", static_cast<int>(std::ssize(cuts)) - 1, rows.most * widest * 4});
   b.Add(name, GatherColumns,
         GatherColumnsArgs{
-            .comm = m.ranks->*comm, .n_rows = rows, .x = x, .cols = cols, .cuts = &cuts});
+            .comm = m.ranks->*comm, .n_rows = rows.n_rows, .x = x, .cols = cols, .cuts = &cuts});
 }
 
 PagedRows StepContext::Paged(const uint8_t* cache, RowFormat format, int ratio) const {
@@ -192,7 +196,7 @@ ForwardOutput AddHead(const StepContext& s, int64_t max_samples) {
                          .x = x,
                          .y = sampled,
                          .cols = static_cast<int32_t>(hidden)});
-  const Start top_start = AddWords(s, "head.logits", sampled, s.m.weights.head, logits,
+  const Start top_start = AddWords(s, "head.logits", sampled, s.m.weights.head, logits, max_samples,
                                    {.n_rows = &s.in->n_samples, .share_columns = true});
   s.b.AddProbe("logits", logits, &s.in->n_samples, s.c.vocab_size);
   s.b.Add("head.top", s.k.top_logits,
@@ -213,7 +217,7 @@ void AddOwnEmbedding(const StepContext& s) {
                        .first = s.m.ranks->vocab().begin,
                        .y = s.collapsed},
           Start::kBeside);
-  s.Merge("embed.merge", s.collapsed, s.c.hidden_size, s.n_rows());
+  s.Merge("embed.merge", s.collapsed, s.c.hidden_size, s.all_rows());
   s.b.Add("embed.spread", Spread,
           SpreadArgs{.n_rows = s.n_rows(),
                      .x = s.collapsed,
@@ -226,7 +230,7 @@ void AddOwnEmbedding(const StepContext& s) {
 }  // namespace
 
 Start AddWords(const StepContext& s, const char* name, const float* x, const WeightView& w,
-               float* y, const StepContext::LinearOptions& options) {
+               float* y, int64_t most, const StepContext::LinearOptions& options) {
   StepContext::LinearOptions o = options;
   o.exact = true;
   if (s.m.ranks == nullptr) {
@@ -235,7 +239,8 @@ Start AddWords(const StepContext& s, const char* name, const float* x, const Wei
   }
   o.y_cols = s.c.vocab_size;
   s.Linear(name, x, w, y + s.m.ranks->vocab().begin, o);
-  s.Gather("words.gather", &Ranks::world, s.m.ranks->layout.vocab(), y, s.c.vocab_size, o.n_rows);
+  s.Gather("words.gather", &Ranks::world, s.m.ranks->layout.vocab(), y, s.c.vocab_size,
+           {o.n_rows, most});
   return Start::kAfterAll;
 }
 

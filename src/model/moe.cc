@@ -113,7 +113,7 @@ void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y)
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
   if (!ranks) return;
-  s.Merge("moe.merge", slots, hidden, s.n_slots);
+  s.Merge("moe.merge", slots, hidden, {s.n_slots, s.rows() * topk});
   s.b.Add("moe.sum_slots", SumSlots,
           SumSlotsArgs{.n_rows = s.n_rows(),
                        .slots = slots,

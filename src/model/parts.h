@@ -76,10 +76,16 @@ struct StepContext {
   void Rope(const char* name, float* x, int64_t heads, int64_t head_dim, const RopeTables& t,
             bool inverse, Start start) const;
 
-  // Exchanges of the ranks, see Comm. What follows begins behind a barrier.
-  void Merge(const char* name, float* x, int64_t cols, const int32_t* n_rows) const;
+  // Exchanges of the ranks, see Comm. What follows begins behind a barrier. n_rows: of x, at most
+  // `most`.
+  struct ExchangeRows {
+    const int32_t* n_rows;
+    int64_t most;
+  };
+  void Merge(const char* name, float* x, int64_t cols, ExchangeRows rows) const;
   void Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x, int64_t cols,
-              const int32_t* n_rows) const;
+              ExchangeRows rows) const;
+  ExchangeRows all_rows() const { return {n_rows(), rows()}; }
 
   PagedRows Paged(const uint8_t* rows, RowFormat format, int ratio) const;
 
@@ -145,8 +151,9 @@ class Indexer {
 
 // y [rows, vocab_size] = w . x, exact, for a weight w with a row for every word, which ranks cut.
 // Returns how a phase may start that shares the columns of y, as `options` says this one does.
+// most: rows of x.
 Start AddWords(const StepContext& s, const char* name, const float* x, const WeightView& w,
-               float* y, const StepContext::LinearOptions& options);
+               float* y, int64_t most, const StepContext::LinearOptions& options);
 // Step buffers, rotary tables and the embedding.
 void AddStart(StepContext& s);
 // One row per token that is key and value of all heads, normed and rotated into the window ring of

@@ -49,8 +49,18 @@ struct Probe {
   int64_t cols;
 };
 
+// A phase in which ranks exchange something (model/ranks.h).
+struct Exchange {
+  const char* name;
+  const char* op;  // merge, gather: of CommCall
+  int ranks;
+  int64_t
+      bytes;  // that a rank puts in, the most of any, when a step has as many rows as the bucket
+};
+
 struct RegionPlan {
   int64_t rows;  // bucket: most rows of a step
+  std::vector<Exchange> exchanges;
   std::vector<Phase> phases;
   std::vector<Probe> probes;                       // by rising phase
   std::vector<std::unique_ptr<std::byte[]>> args;  // what Phase::args points to
@@ -103,6 +113,8 @@ class PlanBuilder {
   void AddUncounted(const char* name, KernelOf<Args> kernel, const Args& args) {
     AddPhase(name, kernel, args, Start::kAfterAll, [](const void*) { return OpCost{}; });
   }
+
+  void NoteExchange(const Exchange& exchange) { plan_.exchanges.push_back(exchange); }
 
   void AddProbe(std::string name, float* data, const int32_t* n_rows, int64_t cols);
   void AddProbe(std::string name, int32_t* data, const int32_t* n_rows, int64_t cols);

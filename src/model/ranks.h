@@ -24,9 +24,6 @@ struct Ranks {
   Range experts(int layer) const { return layout.experts(layer, rank); }
   Range vocab() const { return At(layout.vocab(), rank); }
   Range heads() const { return At(layout.heads(), attention_rank()); }
-  Range head_columns() const {  // rows of wq_b
-    return {heads().begin * layout.head_dim(), heads().end * layout.head_dim()};
-  }
   Range low() const { return At(layout.low(), attention_rank()); }
   Range out() const { return At(layout.out(), attention_rank()); }
   Range group_columns() const { return At(layout.group_columns(), group_rank()); }

@@ -17,22 +17,22 @@ class Binder {
       : checkpoint_(checkpoint), c_(config), ranks_(ranks) {}
 
   ModelWeights Bind() {
-    ModelWeights w{Dense("embed.weight", &Ranks::vocab),
-                   Dense("head.weight", &Ranks::vocab),
-                   Vector("norm.weight"),
-                   {},
-                   {}};
+    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}, {}};
     for (int l = 0; l < c_.num_layers_and_stages(); ++l) w.layers.push_back(Layer(l));
     if (c_.num_nextn_predict_layers > 0) w.draft = Draft();
     return w;
   }
 
  private:
-  // A weight that every step uses: its scales are checked here. own: the rows of this rank.
-  WeightView Dense(const std::string& name, Range (Ranks::*own)() const = nullptr) {
-    const Range rows = own != nullptr && ranks_ != nullptr ? (ranks_->*own)() : Range{0, -1};
+  Share RowsOf(const std::string& name) const {
+    return ranks_ != nullptr ? ranks_->layout.RowsOf(name, ranks_->rank) : Share{};
+  }
+
+  // A weight that every step uses, or the rows of it that are here: its scales are checked.
+  WeightView Dense(const std::string& name) {
+    const Share rows = RowsOf(name);
     const WeightView w =
-        rows.end < 0 ? checkpoint_.Get(name) : checkpoint_.Rows(name, rows.begin, rows.end);
+        rows.whole() ? checkpoint_.Get(name) : checkpoint_.Rows(name, rows.own.begin, rows.own.end);
     if (w.scale == nullptr) return w;
     const uint8_t* end = w.scale + ScaleRows(&w) * w.scale_stride_bytes;
     const uint8_t* bad = std::find(w.scale, end, uint8_t{255});
@@ -54,13 +54,13 @@ class Binder {
   AttentionWeights Attention(const std::string& p, int layer) {
     AttentionWeights w{};
     w.wq_a = Dense(p + "wq_a.weight");
-    w.wq_b = Dense(p + "wq_b.weight", &Ranks::head_columns);
+    w.wq_b = Dense(p + "wq_b.weight");
     w.wkv = Dense(p + "wkv.weight");
-    w.wo_a = Dense(p + "wo_a.weight", &Ranks::low);
-    w.wo_b = Dense(p + "wo_b.weight", &Ranks::out);
+    w.wo_a = Dense(p + "wo_a.weight");
+    w.wo_b = Dense(p + "wo_b.weight");
     w.q_norm = Vector(p + "q_norm.weight");
     w.kv_norm = Vector(p + "kv_norm.weight");
-    w.attn_sink = Vector(p + "attn_sink") + (ranks_ != nullptr ? ranks_->heads().begin * 4 : 0);
+    w.attn_sink = Vector(p + "attn_sink") + RowsOf(p + "attn_sink").own.begin * 4;
     if (c_.is_kv_source(layer)) {
       w.compressor.wkv = Dense(p + "compressor.wkv.weight");
       if (c_.ratio(layer) > 1) {
@@ -114,7 +114,7 @@ class Binder {
             Vector(first + "main_norm.weight"),
             Vector(last + "norm.weight"),
             Dense(last + "markov_head.embed.weight"),
-            Dense(last + "markov_head.head.weight", &Ranks::vocab),
+            Dense(last + "markov_head.head.weight"),
             Dense(last + "confidence_head.proj.weight")};
   }
 

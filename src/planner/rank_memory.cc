@@ -1,0 +1,66 @@
+#include "planner/rank_memory.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace deepinfer {
+
+namespace {
+
+bool Has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// Read by single rows out of the mapped file: the ranks of a host share its pages.
+bool IsOnHost(const TensorSpec& t) {
+  return Has(t.name, "engram.embed.") || Has(t.name, "markov_head.embed.");
+}
+
+// The part of the table that a tensor counts for.
+const char* PartOf(const TensorSpec& t) {
+  const std::string& name = t.name;
+  if (Has(name, "ffn.experts.")) return t.part == Part::kMtp ? "draft experts" : "routed experts";
+  if (Has(name, "ffn.shared_experts.")) return "shared experts";
+  if (Has(name, "ffn.gate.")) return "routers";
+  if (Has(name, "engram.")) return "Engram projections";
+  if (Has(name, ".hc_")) return "hyper-connections";
+  if (Has(name, "compressor.") || Has(name, "indexer.wk.") || Has(name, "indexer.k_norm"))
+    return "compressors";
+  if (Has(name, "indexer.")) return "indexers";
+  if (Has(name, "attn.")) return "attention";
+  if (name == "embed.weight") return "embedding";
+  if (name == "head.weight") return "head";
+  if (Has(name, "norm")) return "norms";
+  return "draft heads";
+}
+
+}  // namespace
+
+int64_t OwnedBytes(const TensorSpec& t, const Layout& layout, int rank) {
+  const Share rows = layout.RowsOf(t.name, rank);
+  return t.bytes() / rows.of * rows.own.size() +
+         t.bytes() % rows.of * rows.own.size() / rows.of;  // the product may not fit
+}
+
+std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank) {
+  std::vector<MemoryPart> parts;
+  for (const TensorSpec& t : ShapeTable(config)) {
+    if (t.part == Part::kVision || IsOnHost(t)) continue;
+    const char* name = PartOf(t);
+    auto part = std::find_if(parts.begin(), parts.end(),
+                             [&](const MemoryPart& m) { return m.name == name; });
+    if (part == parts.end()) part = parts.insert(parts.end(), {name, 0});
+    part->bytes += OwnedBytes(t, layout, rank);
+  }
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
+  return parts;
+}
+
+int64_t HostMemory(const ModelConfig& config) {
+  int64_t bytes = 0;
+  for (const TensorSpec& t : ShapeTable(config)) bytes += IsOnHost(t) ? t.bytes() : 0;
+  return bytes;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,28 @@
+// Bytes of weights that a rank of a layout holds, by part of the model, from the shapes alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/layout.h"
+#include "config/model_config.h"
+#include "config/shape_table.h"
+
+namespace deepinfer {
+
+struct MemoryPart {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+// Bytes of a tensor that this rank owns: some of its rows, all, or none.
+int64_t OwnedBytes(const TensorSpec& tensor, const Layout& layout, int rank);
+
+// What a rank holds for itself, largest part first: everything but vision and what HostMemory has.
+std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank);
+
+// Bytes of what the ranks of a host share: Engram tables and the Markov embedding.
+int64_t HostMemory(const ModelConfig& config);
+
+}  // namespace deepinfer

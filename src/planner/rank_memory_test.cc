@@ -1,0 +1,61 @@
+#include "planner/rank_memory.h"
+
+#include <gtest/gtest.h>
+
+namespace deepinfer {
+namespace {
+
+ModelConfig Config(const std::string& path) {
+  return ModelConfig::Load(DI_SOURCE_DIR "/" + path + "/config.json");
+}
+
+double Gib(const std::vector<MemoryPart>& parts, const std::string& name = "") {
+  int64_t bytes = 0;
+  for (const MemoryPart& p : parts) bytes += name.empty() || p.name == name ? p.bytes : 0;
+  return static_cast<double>(bytes) / (int64_t{1} << 30);
+}
+
+// Spec 10 section 3: 64 ranks, attention over 8, tables on the host.
+TEST(RankMemory, ReleasedPartsOn64Ranks) {
+  const ModelConfig c = Config("tests/data/fixtures/config");
+  const auto parts = RankMemory(c, Layout(c, {"tp8r", 64}), 0);
+  EXPECT_NEAR(Gib(parts, "routed experts"), 4.202, 0.001);
+  EXPECT_NEAR(Gib(parts, "draft experts"), 0.105, 0.001);
+  EXPECT_NEAR(Gib(parts, "shared experts"), 1.419, 0.001);
+  EXPECT_NEAR(Gib(parts, "attention"), 0.956, 0.001);
+  EXPECT_NEAR(Gib(parts, "Engram projections"), 0.293, 0.001);
+  EXPECT_NEAR(Gib(parts, "hyper-connections"), 0.157, 0.001);
+  EXPECT_NEAR(Gib(parts, "routers"), 0.150, 0.001);
+  EXPECT_NEAR(Gib(parts, "compressors"), 0.034, 0.001);
+  EXPECT_NEAR(Gib(parts, "embedding"), 0.020, 0.001);
+  EXPECT_NEAR(Gib(parts, "head"), 0.020, 0.001);
+  EXPECT_NEAR(Gib(parts, "draft heads"), 0.075, 0.001);
+  // 32 heads of the indexers on every rank, 0.042, where the table has a share of them, 0.006.
+  EXPECT_NEAR(Gib(parts), 4.307 + 3.13 + 0.042 - 0.006, 0.01);
+  EXPECT_NEAR(static_cast<double>(HostMemory(c)) / 1e9, 202.8, 0.1);
+}
+
+TEST(RankMemory, OneRankHasEverything) {
+  const ModelConfig c = Config("tests/data/fixtures/config");
+  const double all = Gib(RankMemory(c, Layout(c, {"ep", 1}), 0)) +
+                     static_cast<double>(HostMemory(c)) / (int64_t{1} << 30);
+  EXPECT_NEAR(all, 285.5 + 188.8, 0.5);
+}
+
+// Every byte of a cut tensor has one owner among the ranks that share it.
+TEST(RankMemory, RanksOwnEveryByteOnce) {
+  const ModelConfig c = Config("build/testdata/checkpoints/tiny");
+  for (const char* name : {"ep", "tp", "tp8r"}) {
+    const Layout l(c, {name, 8});
+    for (const TensorSpec& t : ShapeTable(c)) {
+      int64_t bytes = 0;
+      for (int r = 0; r < 8; ++r) bytes += OwnedBytes(t, l, r);
+      EXPECT_TRUE(bytes == t.bytes() || bytes == t.bytes() * 8 / l.attention_size() ||
+                  bytes == t.bytes() * 8)
+          << t.name << " " << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -151,8 +151,13 @@ void AddPlan(CLI::App& app) {
   const std::shared_ptr<EngineOptions> engine = AddModelFlag(command);
   command->add_option("--config", flags->config, "A config.json instead of a model");
   command
-      ->add_option("--layout", flags->layout.layout,
-                   "ep (experts), tp (heads too) or tp8r (heads within 8 ranks)")
+      ->add_option(
+          "--layout", flags->layout.layout,
+          "ep (experts), tp (heads too), tp8r (heads within 8 ranks) or dp (a batch a rank)")
+      ->capture_default_str();
+  command
+      ->add_option("--cp", flags->layout.batch_ranks, "Ranks that run one batch together; 0: all")
+      ->check(CheckInteger)
       ->capture_default_str();
   command->add_option("--ep", flags->layout.ranks, "Ranks, over which experts are spread")
       ->check(CheckInteger)

@@ -69,7 +69,7 @@ std::unique_ptr<Executor> LoadModel(const EngineOptions& options, bool all_logit
   executor_options.engine = options;
   executor_options.all_logits = all_logits;
   executor_options.world = world;
-  executor_options.layout = layout;
+  executor_options.layout.layout = layout;
   if (world != nullptr && world->rank() != 0) return std::make_unique<Executor>(executor_options);
   executor_options.progress = [&status](std::string_view what) {
     status.Show(fmt::format("loading: {}", what));

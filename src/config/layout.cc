@@ -29,18 +29,30 @@ Cuts EvenRuns(int64_t count, int64_t unit, int64_t ranks) {
 }
 
 [[noreturn]] void Refuse(const LayoutOptions& o, const std::string& why) {
-  throw Error(Code::kInvalid, fmt::format("--layout {} on {} ranks: {}", o.layout, o.ranks, why));
+  const std::string batch = o.batch_ranks > 0 ? fmt::format(" with --cp {}", o.batch_ranks) : "";
+  throw Error(Code::kInvalid,
+              fmt::format("--layout {} on {} ranks{}: {}", o.layout, o.ranks, batch, why));
 }
 
-int AttentionSize(const ModelConfig& c, const LayoutOptions& o) {
-  if (o.layout == "ep") return 1;
-  if (o.layout == "tp") return static_cast<int>(o.ranks);
-  if (o.layout == "tp8r") return static_cast<int>(std::min(o.ranks, c.o_groups));
-  if (o.layout == "dp" || o.layout == "auto")
+int BatchSize(const LayoutOptions& o) {
+  if (o.layout == "dp" && o.batch_ranks > 1)
+    Refuse(o, "expected a batch of its own for every rank, or --layout ep");
+  if (o.layout == "dp") return 1;
+  if (o.batch_ranks == 0) return static_cast<int>(o.ranks);
+  if (o.batch_ranks < 0 || o.ranks % o.batch_ranks != 0)
+    Refuse(o, "expected equal batches, --cp ranks each");
+  return static_cast<int>(o.batch_ranks);
+}
+
+int AttentionSize(const ModelConfig& c, const LayoutOptions& o, int batch_size) {
+  if (o.layout == "ep" || o.layout == "dp") return 1;
+  if (o.layout == "tp") return batch_size;
+  if (o.layout == "tp8r") return static_cast<int>(std::min<int64_t>(batch_size, c.o_groups));
+  if (o.layout == "auto")
     throw Error(Code::kUnsupported,
-                fmt::format("--layout {}: not supported yet, expected ep, tp or tp8r", o.layout));
+                "--layout auto: not supported yet, expected dp, ep, tp or tp8r");
   throw Error(Code::kInvalid,
-              fmt::format("--layout: expected one of ep, tp, tp8r, found \"{}\"", o.layout));
+              fmt::format("--layout: expected one of dp, ep, tp, tp8r, found \"{}\"", o.layout));
 }
 
 constexpr int64_t kBlock = 32;        // one block of the quantisers, one scale tile
@@ -54,16 +66,17 @@ Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
   if (o.ranks < 1 || o.ranks > kMostRanks)
     throw Error(Code::kInvalid,
                 fmt::format("ranks: expected 1 to {}, found {}", kMostRanks, o.ranks));
-  attention_size_ = AttentionSize(c, o);
+  batch_size_ = BatchSize(o);
+  attention_size_ = AttentionSize(c, o, batch_size_);
   if (c.n_routed_experts % size_ != 0)
     Refuse(o, fmt::format("expected a number of ranks that divides the {} experts of a layer",
                           c.n_routed_experts));
-  if (size_ % attention_size_ != 0)
+  if (batch_size_ % attention_size_ != 0)
     Refuse(o, fmt::format("expected a multiple of the {} ranks that share the heads",
                           attention_size_));
   experts_ = EqualRuns(c.n_routed_experts, 1, size_);
   draft_experts_ = EqualRuns(c.dspark_n_routed_experts, 1, size_);
-  vocab_ = EqualRuns(c.vocab_size, kVocabUnit, size_);
+  vocab_ = EqualRuns(c.vocab_size, kVocabUnit, batch_size_);
   const int64_t a = attention_size_, low = c.o_groups * c.o_lora_rank;
   if (c.num_attention_heads % a != 0)
     Refuse(o, fmt::format("expected a number of ranks that divides the {} heads",
@@ -108,7 +121,7 @@ Share Layout::RowsOf(std::string_view tensor, int rank) const {
   const int p = attention_rank(rank);
   const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
   if (tensor == "embed.weight" || tensor == "head.weight" || Has(tensor, "markov_head.head."))
-    return {At(vocab_, rank), config_.vocab_size};
+    return {At(vocab_, rank % batch_size_), config_.vocab_size};
   if (Has(tensor, ".attn.attn_sink")) return {At(heads_, p), heads};
   if (Has(tensor, ".attn.wq_b."))
     return {{At(heads_, p).begin * dim, At(heads_, p).end * dim}, heads * dim};

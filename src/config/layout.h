@@ -11,10 +11,14 @@
 namespace deepinfer {
 
 struct LayoutOptions {
-  // ep: all heads on every rank; tp: heads over all ranks; tp8r: heads over o_groups neighbours,
-  // repeated. Experts by id and words over all ranks in each.
+  // How the ranks of a batch share the heads. ep: all on each; tp: over all of them; tp8r: over
+  // o_groups neighbours, repeated; dp: a batch of its own for every rank. Experts by id over the
+  // world in each.
   std::string layout = "tp";
   int64_t ranks = 1;
+  // --cp: neighbours that run one batch, 0: all (in dp: 1). Batches are computed side by side, as
+  // parts of one step.
+  int64_t batch_ranks = 0;
 };
 
 // A half-open range of columns, experts or words.
@@ -45,6 +49,10 @@ class Layout {
   Layout(const ModelConfig& config, const LayoutOptions& options);
 
   int size() const { return size_; }
+  // Neighbours that run one batch.
+  int batch_size() const { return batch_size_; }
+  int n_batches() const { return size_ / batch_size_; }
+  int batch(int rank) const { return rank / batch_size_; }
   // Ranks that share the heads: attention_size() neighbours.
   int attention_size() const { return attention_size_; }
   int attention_rank(int rank) const { return rank % attention_size_; }
@@ -55,8 +63,9 @@ class Layout {
   // counted in rows of the weight [outputs, inputs]; of attn_sink in heads.
   Share RowsOf(std::string_view tensor, int rank) const;
 
-  // Over the world.
-  Range experts(int layer, int rank) const;  // routed experts by id
+  // Over the world: routed experts by id.
+  Range experts(int layer, int rank) const;
+  // Over the ranks of a batch.
   const Cuts& vocab() const { return vocab_; }
   // Over the ranks that share the heads.
   const Cuts& heads() const { return heads_; }
@@ -67,7 +76,7 @@ class Layout {
 
  private:
   const ModelConfig config_;
-  int size_, attention_size_ = 1, group_size_ = 1;
+  int size_, batch_size_ = 1, attention_size_ = 1, group_size_ = 1;
   Cuts experts_, draft_experts_, vocab_, heads_, low_, out_, group_columns_;
 };
 

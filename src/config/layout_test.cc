@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace deepinfer {
@@ -14,9 +16,10 @@ ModelConfig Config(const std::string& name) {
   return ModelConfig::Load(DI_SOURCE_DIR "/build/testdata/checkpoints/" + name + "/config.json");
 }
 
-std::string RefusalOf(const std::string& model, const std::string& layout, int64_t ranks) {
+std::string RefusalOf(const std::string& model, const std::string& layout, int64_t ranks,
+                      int64_t batch_ranks = 0) {
   try {
-    Layout(Config(model), {layout, ranks});
+    Layout(Config(model), {layout, ranks, batch_ranks});
   } catch (const Error& e) {
     return e.what();
   }
@@ -34,11 +37,13 @@ void ExpectCovers(const Cuts& cuts, int64_t count, int64_t ranks) {
 TEST(Layout, CutsCoverEverythingOnce) {
   for (const char* model : {"released", "tiny"}) {
     const ModelConfig c = Config(model);
-    for (const char* name : {"ep", "tp", "tp8r"}) {
+    for (const auto& [name, batch_ranks] :
+         {std::pair{"ep", 0}, {"tp", 0}, {"tp8r", 0}, {"dp", 0}, {"tp", 4}, {"tp8r", 16}}) {
       for (int64_t ranks : {1, 2, 4, 8, 16, 32, 64}) {
-        if (!RefusalOf(model, name, ranks).empty()) continue;
-        const Layout l(c, {name, ranks});
-        ExpectCovers(l.vocab(), c.vocab_size, ranks);
+        if (!RefusalOf(model, name, ranks, batch_ranks).empty()) continue;
+        const Layout l(c, {name, ranks, batch_ranks});
+        EXPECT_EQ(l.n_batches() * l.batch_size(), ranks);
+        ExpectCovers(l.vocab(), c.vocab_size, l.batch_size());
         ExpectCovers(l.heads(), c.num_attention_heads, l.attention_size());
         ExpectCovers(l.low(), c.o_groups * c.o_lora_rank, l.attention_size());
         ExpectCovers(l.out(), c.hidden_size, l.attention_size());
@@ -101,11 +106,19 @@ TEST(Layout, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(RefusalOf("tiny-window", "tp", 4),
             "--layout tp on 4 ranks: expected cuts at multiples of 32 of the 64 columns between "
             "wo_a and wo_b");
-  EXPECT_EQ(RefusalOf("released", "dp", 2),
-            "--layout dp: not supported yet, expected ep, tp or tp8r");
+  EXPECT_EQ(RefusalOf("released", "dp", 2, 1), "");
+  EXPECT_EQ(RefusalOf("released", "dp", 2, 2),
+            "--layout dp on 2 ranks with --cp 2: expected a batch of its own for every rank, or "
+            "--layout ep");
+  EXPECT_EQ(RefusalOf("released", "tp", 8, 3),
+            "--layout tp on 8 ranks with --cp 3: expected equal batches, --cp ranks each");
+  EXPECT_EQ(RefusalOf("released", "tp8r", 24, 12),
+            "--layout tp8r on 24 ranks with --cp 12: expected a multiple of the 8 ranks that share "
+            "the heads");
   EXPECT_EQ(RefusalOf("released", "auto", 2),
-            "--layout auto: not supported yet, expected ep, tp or tp8r");
-  EXPECT_EQ(RefusalOf("released", "pp", 2), "--layout: expected one of ep, tp, tp8r, found \"pp\"");
+            "--layout auto: not supported yet, expected dp, ep, tp or tp8r");
+  EXPECT_EQ(RefusalOf("released", "pp", 2),
+            "--layout: expected one of dp, ep, tp, tp8r, found \"pp\"");
   EXPECT_EQ(RefusalOf("released", "tp", 0), "ranks: expected 1 to 1024, found 0");
 }
 

@@ -39,28 +39,33 @@ void Drafter::Build(std::byte* base) {
   buckets_.push_back(BuildBucket(max_seqs_, base, nullptr));
 }
 
-void Drafter::Fill(std::span<const DraftSeq> seqs) {
+void Drafter::Fill(std::span<const DraftSeq> seqs, int batch) {
   DI_CHECK(!seqs.empty() && std::ssize(seqs) <= max_seqs_) << seqs.size() << " sequences";
   rows_.clear();
-  for (size_t s = 0; s < seqs.size(); ++s) {
-    rows_.push_back({seqs[s].slot, seqs[s].anchor});
-    previous_[s] = seqs[s].anchor;
-    temperature_[s] = seqs[s].temperature;
-    seed_[s] = seqs[s].seed;
-    sample_[s] = seqs[s].sample;
-    stream_[s] = static_cast<uint32_t>(seqs[s].stream);
+  for (const DraftSeq& seq : seqs) {
+    if (model_.kv.batch(seq.slot) != batch) continue;
+    const size_t s = rows_.size();
+    rows_.push_back({seq.slot, seq.anchor});
+    previous_[s] = seq.anchor;
+    temperature_[s] = seq.temperature;
+    seed_[s] = seq.seed;
+    sample_[s] = seq.sample;
+    stream_[s] = static_cast<uint32_t>(seq.stream);
   }
-  model_.kv.FillDraft(rows_, block_, model_.config.dspark_noise_token_id, inputs_.inputs());
+  StepInputs* in = inputs_.inputs();
+  model_.kv.FillDraft(rows_, block_, model_.config.dspark_noise_token_id, in);
+  BatchNumbers numbers(in);
+  for (const DraftSeq& seq : seqs) numbers.Add(block_, 0, model_.kv.batch(seq.slot) == batch);
 }
 
 Drafts Drafter::Run(Team& team, StepProfile* profile) {
-  const int64_t n_seqs = inputs_.inputs()->n_seqs, n_rows = n_seqs * block_;
+  const int64_t n_rows = inputs_.inputs()->n_world_rows, n_seqs = n_rows / block_;
   const auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
                                    [&](const Bucket& b) { return b.plan.rows >= n_rows; });
   if (profile != nullptr) profile->Begin(team.size(), bucket->plan.phases.size(), n_rows, n_seqs);
   RunPlan(team, bucket->plan, nullptr, profile);
   const auto rows = static_cast<size_t>(n_rows);
-  return {{tokens_.data(), rows},
+  return {{bucket->output.tokens, rows},
           {bucket->output.logits, rows * static_cast<size_t>(model_.config.vocab_size)},
           {bucket->output.confidence, rows}};
 }

@@ -40,9 +40,9 @@ class Drafter {
   // Builds the plans in that memory. Once, before the first Run.
   void Build(std::byte* base);
 
-  // The inputs of the next draft. Does not allocate.
-  void Fill(std::span<const DraftSeq> seqs);
-  // Calls copy(pointer, bytes) for everything that the draft reads, counts first.
+  // The inputs of the next draft: the sequences of `batch`, see Layout. Does not allocate.
+  void Fill(std::span<const DraftSeq> seqs, int batch);
+  // Calls copy(pointer, bytes) for everything that a draft reads, counts first.
   template <class Copy>
   void ForEachInput(const Copy& copy) {
     deepinfer::ForEachInput(inputs_.inputs(), {0, 0}, copy);

@@ -44,7 +44,7 @@ template <class Build>
 std::vector<Exchange> DryExchanges(const ModelConfig& config, const Layout& layout, int64_t rows,
                                    const Build& build) {
   if (layout.size() == 1) return {};
-  const Ranks ranks{layout, 0, nullptr, nullptr, nullptr};
+  const Ranks ranks{layout, 0, nullptr, nullptr, nullptr, nullptr};
   return DryPlan(config, {}, &ranks, rows, build).Take().exchanges;
 }
 

@@ -77,6 +77,13 @@ std::unique_ptr<RankWorld> JoinWorld(const ExecutorOptions& o, const ModelConfig
   return std::make_unique<RankWorld>(config, o.layout, o.world);
 }
 
+KvShape ShapeOf(const ModelConfig& config, const Numerics& numerics, int64_t max_step_rows,
+                const RankWorld* world) {
+  KvShape shape = MakeKvShape(config, numerics, max_step_rows);
+  if (world != nullptr) shape.n_batches = world->ranks().layout.n_batches();
+  return shape;
+}
+
 // Padded row counts of the plans: powers of two for decoding, and the prompt chunk.
 std::vector<int64_t> BucketRows(const EngineOptions& o) {
   std::vector<int64_t> rows;
@@ -162,12 +169,18 @@ struct Executor::Impl {
   explicit Impl(const ExecutorOptions& o);
 
   void BuildPlans(bool all_logits);
+  // fill(batch, put) fills the inputs of a batch and puts them into the record that the other ranks
+  // get; those of rank 0's own batch come last and stay.
+  template <class Fill>
+  void Tell(RankRecords::Kind kind, const Fill& fill);
   void RunStep(const ProbeFn* observer);
   void ShareFault();
   void Follow();
   EngramDims engram_dims() const;
   void ThrowFault() const;
+  void FillInputs(std::span<const SeqRows> seqs, int batch, bool draft_rows);
   void FillEngram(std::span<const SeqRows> seqs);
+  int n_batches() const { return kv.shape().n_batches; }
 
   std::string dir;
   ModelConfig config;
@@ -187,6 +200,7 @@ struct Executor::Impl {
   StepProfile *profile = nullptr, *draft_profile = nullptr;
   std::vector<uint8_t> checked_experts;
   std::vector<int64_t> engram_rows;  // of one sequence, as EngramHash writes them
+  std::vector<SeqRows> batch_seqs;   // of the batch whose inputs are being filled
   Arena arena;
   ArenaPlan memory;  // of the largest bucket
   struct Bucket {
@@ -215,7 +229,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
       rope_plain(RopeFrequencies(config, false)),
       rope_yarn(RopeFrequencies(config, true)),
       kernels(&SelectKernels(DetectCpuFeatures(), options.isa)),
-      kv(MakeKvShape(config, numerics, options.max_num_batched_tokens),
+      kv(ShapeOf(config, numerics, options.max_num_batched_tokens, world.get()),
          static_cast<int>(options.max_num_seqs), options.num_kv_blocks, options.max_model_len),
       step_bytes(config, kv.shape()),
       inputs(options.max_num_batched_tokens, options.max_num_seqs, kv.max_blocks_per_seq(),
@@ -224,6 +238,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
       engram_rows(static_cast<size_t>(options.max_num_batched_tokens) *
                   config.engram_layer_ids.size() * static_cast<size_t>(config.engram_columns())),
       team(static_cast<int>(options.threads)) {
+  batch_seqs.reserve(static_cast<size_t>(options.max_num_seqs));
   options.isa = kernels->isa;
   if (world) world->ExpectSame(SameOnAllRanks(options));
   if (o.progress) o.progress("plans");
@@ -269,6 +284,22 @@ void Executor::Impl::ThrowFault() const {
   if (fault.kind != Fault::kNone) throw Error(Code::kCorrupt, FaultSentence(fault, config));
 }
 
+// The inputs of the sequences of one batch in a step of all of them.
+void Executor::Impl::FillInputs(std::span<const SeqRows> seqs, int batch, bool draft_rows) {
+  batch_seqs.clear();
+  for (const SeqRows& seq : seqs)
+    if (kv.batch(seq.slot) == batch) batch_seqs.push_back(seq);
+  StepInputs* in = inputs.inputs();
+  kv.FillInputs(batch_seqs, in);
+  BatchNumbers numbers(in);
+  for (const SeqRows& seq : seqs) {
+    const int64_t rows = std::ssize(seq.tokens) - seq.first;
+    numbers.Add(rows, std::min(seq.n_logits, rows), kv.batch(seq.slot) == batch);
+  }
+  in->n_draft_rows = draft_rows ? in->n_rows : 0;
+  FillEngram(batch_seqs);
+}
+
 // The rows depend on ids only; the executor asks for them before the step starts.
 void Executor::Impl::FillEngram(std::span<const SeqRows> seqs) {
   StepInputs* in = inputs.inputs();
@@ -298,13 +329,22 @@ EngramDims Executor::Impl::engram_dims() const {
   return {std::ssize(config.engram_layer_ids), config.engram_columns()};
 }
 
+template <class Fill>
+void Executor::Impl::Tell(RankRecords::Kind kind, const Fill& fill) {
+  const auto put = [this](void* p, int64_t bytes) { world->records().Put(p, bytes); };
+  if (world) world->records().Begin(kind);
+  for (int batch = n_batches() - 1; batch >= 0; --batch) fill(batch, put);
+  if (world) world->records().Send();
+}
+
 // Runs the step that the inputs describe.
 void Executor::Impl::RunStep(const ProbeFn* observer) {
   const StepInputs* in = inputs.inputs();
-  const auto bucket = std::find_if(buckets.begin(), buckets.end(),
-                                   [&](const Bucket& b) { return b.plan.rows >= in->n_rows; });
-  DI_CHECK(in->n_samples <= bucket->max_samples)
-      << in->n_samples << " samples, room for " << bucket->max_samples;
+  const auto bucket = std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& b) {
+    return b.plan.rows >= in->n_world_rows;
+  });
+  DI_CHECK(in->n_world_samples <= bucket->max_samples)
+      << in->n_world_samples << " samples, room for " << bucket->max_samples;
   fault.kind = Fault::kNone;
   if (profile != nullptr)
     profile->Begin(team.size(), bucket->plan.phases.size(), in->n_rows, in->n_seqs);
@@ -327,16 +367,19 @@ void Executor::Impl::Follow() {
   DI_CHECK(world && !world->is_driver()) << "nobody to follow";
   RankRecords& records = world->records();
   const auto take = [&](void* p, int64_t bytes) { records.Take(p, bytes); };
+  const int own = world->ranks().layout.batch(world->ranks().rank);
+  const auto take_batch = [&](const auto& inputs_of_batch) {
+    for (int b = n_batches() - 1; b >= own; --b) inputs_of_batch();
+    own > 0 ? records.SkipRest() : records.End();
+  };
   for (;;) {
     const RankRecords::Kind kind = records.Receive();
     if (kind == RankRecords::Kind::kStop) return;
     if (kind == RankRecords::Kind::kStep) {
-      ForEachInput(inputs.inputs(), engram_dims(), take);
-      records.End();
+      take_batch([&] { ForEachInput(inputs.inputs(), engram_dims(), take); });
       RunStep(nullptr);
     } else {
-      drafter->ForEachInput(take);
-      records.End();
+      take_batch([&] { drafter->ForEachInput(take); });
       fault.kind = Fault::kNone;
       drafter->Run(team, nullptr);
       ShareFault();
@@ -414,19 +457,14 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   Impl& m = *impl_;
   CheckSeqRows(seqs, m.config, m.options);
   StepInputs* in = m.inputs.inputs();
-  m.kv.FillInputs(seqs, in);
-  in->n_draft_rows = draft_rows ? in->n_rows : 0;
-  m.FillEngram(seqs);
-  if (m.world) {
-    RankRecords& records = m.world->records();
-    records.Begin(RankRecords::Kind::kStep);
-    ForEachInput(in, m.engram_dims(), [&](void* p, int64_t bytes) { records.Put(p, bytes); });
-    records.Send();
-  }
+  m.Tell(RankRecords::Kind::kStep, [&](int batch, const auto& put) {
+    m.FillInputs(seqs, batch, draft_rows);
+    if (m.world) ForEachInput(in, m.engram_dims(), put);
+  });
   m.RunStep(observer);
   m.ThrowFault();
   return {m.last.logits,
-          static_cast<size_t>(in->n_samples) * static_cast<size_t>(m.config.vocab_size)};
+          static_cast<size_t>(in->n_world_samples) * static_cast<size_t>(m.config.vocab_size)};
 }
 
 void Executor::Follow() {
@@ -441,7 +479,7 @@ void Executor::Follow() {
 TokenId Executor::LargestLogit(std::span<const float> row) const {
   const Impl& m = *impl_;
   const int64_t r = (row.data() - m.last.logits) / m.config.vocab_size;
-  DI_CHECK(r >= 0 && r < m.inputs.inputs()->n_samples) << "row " << r;
+  DI_CHECK(r >= 0 && r < m.inputs.inputs()->n_world_samples) << "row " << r;
   return LargestOfParts(m.last.top + r * m.team.size(), m.team.size());
 }
 
@@ -455,13 +493,10 @@ Drafts Executor::Draft(std::span<const DraftSeq> seqs) {
   Impl& m = *impl_;
   DI_CHECK(m.drafter.has_value()) << "no draft stages";
   m.fault.kind = Fault::kNone;
-  m.drafter->Fill(seqs);
-  if (m.world) {
-    RankRecords& records = m.world->records();
-    records.Begin(RankRecords::Kind::kDraft);
-    m.drafter->ForEachInput([&](void* p, int64_t bytes) { records.Put(p, bytes); });
-    records.Send();
-  }
+  m.Tell(RankRecords::Kind::kDraft, [&](int batch, const auto& put) {
+    m.drafter->Fill(seqs, batch);
+    if (m.world) m.drafter->ForEachInput(put);
+  });
   const Drafts drafts = m.drafter->Run(m.team, m.draft_profile);
   m.ShareFault();
   m.ThrowFault();

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/layout.h"
 #include "config/model_config.h"
 #include "config/options.h"
 #include "engine/drafter.h"
@@ -32,7 +33,7 @@ struct ExecutorOptions {
   // The ranks that share the model, each with an executor of its own; null: this one is alone. Rank
   // 0 runs steps, the others Follow. Outlives the executor.
   Comm* world = nullptr;
-  std::string layout = "tp";  // see LayoutOptions
+  LayoutOptions layout = {};
 };
 
 class Executor {

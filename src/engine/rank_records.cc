@@ -10,7 +10,7 @@
 
 namespace deepinfer {
 
-static_assert(sizeof(StepInputs) == 208, "is what changed in StepInputs part of ForEachInput?");
+static_assert(sizeof(StepInputs) == 232, "is what changed in StepInputs part of ForEachInput?");
 
 namespace {
 
@@ -82,6 +82,8 @@ void RankRecords::Take(void* data, int64_t bytes) {
   std::memcpy(data, payload_.data() + taken_, static_cast<size_t>(bytes));
   taken_ += bytes;
 }
+
+void RankRecords::SkipRest() { taken_ = header_.bytes; }
 
 void RankRecords::End() {
   if (taken_ != header_.bytes) {

@@ -28,6 +28,7 @@ class RankRecords {
   // damaged, or has another size than what is taken of it.
   Kind Receive();
   void Take(void* data, int64_t bytes);
+  void SkipRest();  // what is left is for others
   void End();
 
  private:
@@ -57,8 +58,10 @@ void ForEachInput(StepInputs* in, EngramDims dims, const Copy& copy) {
   array(&in->n_rows, 1), array(&in->n_seqs, 1), array(&in->n_samples, 1);
   array(&in->n_draft_rows, 1);
   array(in->n_groups, kMaxRatio + 1);
+  array(&in->n_world_rows, 1), array(&in->n_world_samples, 1);
   array(in->all_rows_begin, 2);
-  for (int32_t* p : {in->ids, in->positions, in->window_ends, in->row_seqs, in->row_slots})
+  for (int32_t* p :
+       {in->ids, in->positions, in->window_ends, in->row_seqs, in->row_slots, in->world_rows})
     array(p, in->n_rows);
   array(in->window_slots, in->n_rows), array(in->raw_slots, in->n_rows);
   array(in->dead, in->n_rows);
@@ -68,7 +71,7 @@ void ForEachInput(StepInputs* in, EngramDims dims, const Copy& copy) {
     array(in->group_rows[ratio], in->n_groups[ratio]);
     array(in->group_slots[ratio], in->n_groups[ratio]);
   }
-  array(in->sample_rows, in->n_samples);
+  array(in->sample_rows, in->n_samples), array(in->world_samples, in->n_samples);
   array(in->block_table, in->n_seqs * in->table_stride);
 }
 

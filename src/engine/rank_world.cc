@@ -13,6 +13,11 @@ namespace {
 constexpr int64_t kFaultWords = sizeof(Fault) / sizeof(float);
 constexpr int64_t kRecordBytes = 1 << 16;
 
+LayoutOptions OfWorld(LayoutOptions layout, const Comm& world) {
+  layout.ranks = world.size();
+  return layout;
+}
+
 std::unique_ptr<Comm> SplitBy(Comm* world, int size) {
   auto comm = world->Split(world->rank() / size);
   world->ThrowIfFailed();
@@ -21,11 +26,12 @@ std::unique_ptr<Comm> SplitBy(Comm* world, int size) {
 
 }  // namespace
 
-RankWorld::RankWorld(const ModelConfig& config, const std::string& layout, Comm* world)
-    : layout_(config, {.layout = layout, .ranks = world->size()}),
+RankWorld::RankWorld(const ModelConfig& config, LayoutOptions layout, Comm* world)
+    : layout_(config, OfWorld(std::move(layout), *world)),
+      batch_(SplitBy(world, layout_.batch_size())),
       attention_(SplitBy(world, layout_.attention_size())),
       group_(SplitBy(world, layout_.group_size())),
-      ranks_{layout_, world->rank(), world, attention_.get(), group_.get()},
+      ranks_{layout_, world->rank(), world, batch_.get(), attention_.get(), group_.get()},
       records_(world, kRecordBytes),
       faults_(static_cast<size_t>(world->size() * kFaultWords)) {
   for (int r = 0; r <= world->size(); ++r) fault_cuts_.push_back(r * kFaultWords);

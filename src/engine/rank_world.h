@@ -19,7 +19,7 @@ class RankWorld {
  public:
   // All ranks of `world` at once; it outlives this. Throws Error kInvalid when the model does not
   // fit the layout, kIo when the world fails.
-  RankWorld(const ModelConfig& config, const std::string& layout, Comm* world);
+  RankWorld(const ModelConfig& config, LayoutOptions layout, Comm* world);
 
   const Ranks& ranks() const { return ranks_; }
   RankRecords& records() { return records_; }
@@ -32,7 +32,7 @@ class RankWorld {
 
  private:
   const Layout layout_;
-  const std::unique_ptr<Comm> attention_, group_;
+  const std::unique_ptr<Comm> batch_, attention_, group_;
   const Ranks ranks_;
   RankRecords records_;
   Cuts fault_cuts_;

@@ -40,8 +40,16 @@ KvPool::KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max
 
 SeqSlot KvPool::Open() {
   if (free_slots_.empty()) return -1;
-  const SeqSlot slot = free_slots_.back();
-  free_slots_.pop_back();
+  std::vector<int> n_open(static_cast<size_t>(shape_.n_batches));
+  const auto in_batch = [&](SeqSlot slot) -> int& {
+    return n_open[static_cast<size_t>(batch(slot))];
+  };
+  for (SeqSlot s = 0; s < max_seqs(); ++s) in_batch(s) += seqs_[static_cast<size_t>(s)].open;
+  const auto best =
+      std::min_element(free_slots_.rbegin(), free_slots_.rend(),
+                       [&](SeqSlot a, SeqSlot b) { return in_batch(a) < in_batch(b); });
+  const SeqSlot slot = *best;
+  free_slots_.erase(best.base() - 1);
   Seq& seq = seqs_[static_cast<size_t>(slot)];
   seq.open = true;
   return slot;
@@ -158,6 +166,11 @@ void StartStep(int64_t n_seqs, StepInputs* in) {
   std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
 }
 
+void EndStep(StepInputs* in) {
+  in->all_rows_begin[1] = in->n_world_rows = in->n_rows;
+  in->n_world_samples = in->n_samples;
+}
+
 }  // namespace
 
 int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
@@ -169,6 +182,7 @@ int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t posit
   in->row_seqs[r] = step_seq;
   in->row_slots[r] = slot;
   in->window_slots[r] = slot * shape_.ring() + position % shape_.ring();
+  in->world_rows[r] = r;
   return r;
 }
 
@@ -183,7 +197,7 @@ void KvPool::FillDraft(std::span<const DraftRows> seqs, int64_t block, TokenId n
       AddRow(rows.slot, s, i == 0 ? rows.anchor : noise, first + i, first + block - 1, in);
     }
   }
-  in->all_rows_begin[1] = in->n_rows;
+  EndStep(in);
 }
 
 void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
@@ -215,11 +229,13 @@ void KvPool::FillInputs(std::span<const SeqRows> seqs, StepInputs* in) const {
       FillRow(seq, rows.slot, s, rows.tokens[static_cast<size_t>(p)], p, in);
     }
     const int64_t n_logits = std::min(rows.n_logits, end - rows.first);
-    for (int64_t i = n_logits; i > 0; --i)
+    for (int64_t i = n_logits; i > 0; --i) {
+      in->world_samples[in->n_samples] = in->n_samples;
       in->sample_rows[in->n_samples++] = in->n_rows - static_cast<int32_t>(i);
+    }
     std::copy(seq.blocks.begin(), seq.blocks.end(), in->block_table + s * in->table_stride);
   }
-  in->all_rows_begin[1] = in->n_rows;
+  EndStep(in);
 }
 
 size_t KvPool::OwnerIndex(int layer) const {

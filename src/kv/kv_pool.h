@@ -41,6 +41,8 @@ struct KvShape {
     int layer, ratio;
   };
   std::vector<Owner> owners;  // layers that write compressed rows, ascending
+  // Slot s belongs to batch s mod n_batches, see Layout.
+  int n_batches = 1;
 
   int64_t ring() const { return window + max_step_rows + draft_rows; }
   int64_t raw_ring() const { return kMaxRatio + max_step_rows; }
@@ -52,7 +54,8 @@ class KvPool {
  public:
   KvPool(const KvShape& shape, int max_seqs, int64_t n_blocks, int64_t max_model_len);
 
-  // A free sequence slot with length 0, or -1 when all are taken.
+  // A free sequence slot with length 0, of the batch with fewest sequences, or -1 when all are
+  // taken.
   SeqSlot Open();
   void Close(SeqSlot slot);
 
@@ -85,6 +88,7 @@ class KvPool {
   void SaveRings(SeqSlot slot, int64_t tokens, std::byte* to) const;
   void LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from);
 
+  int batch(SeqSlot slot) const { return slot % shape_.n_batches; }
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }
 
   int64_t n_blocks() const { return n_blocks_; }

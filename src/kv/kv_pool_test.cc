@@ -39,6 +39,32 @@ TEST(KvPool, SlotsAndBlocksComeBackWhenASequenceCloses) {
   EXPECT_EQ(pool.length(a), 0);
 }
 
+// Batches that ranks compute side by side stay even, whichever sequences end.
+TEST(KvPool, ANewSequenceGoesToTheBatchWithFewest) {
+  KvShape shape = SmallShape();
+  shape.n_batches = 3;
+  KvPool pool(shape, 8, 8, 100);
+  std::mt19937 random(1);
+  std::vector<SeqSlot> open;
+  for (int i = 0; i < 1000; ++i) {
+    if (!open.empty() && random() % 3 == 0) {
+      const auto slot = open.begin() + static_cast<int64_t>(random() % open.size());
+      pool.Close(*slot);
+      open.erase(slot);
+    } else if (open.size() < 8) {
+      std::map<int, int> sizes = {{0, 0}, {1, 0}, {2, 0}};
+      for (const SeqSlot slot : open) ++sizes[pool.batch(slot)];
+      const SeqSlot slot = pool.Open();
+      for (const auto& [batch, size] : sizes) {
+        const int room = batch < 2 ? 3 : 2;  // of 8 slots
+        EXPECT_TRUE(sizes[pool.batch(slot)] <= size || size == room) << "batch " << batch;
+      }
+      open.push_back(slot);
+    }
+  }
+  EXPECT_EQ(pool.batch(4), 1);
+}
+
 // Where a cached row of a position lies, as FillInputs said when the position was written.
 struct Written {
   std::map<std::pair<SeqSlot, int64_t>, int64_t> window, raw;

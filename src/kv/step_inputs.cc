@@ -11,12 +11,21 @@ Buf Book(ArenaPlan* plan, int64_t count) {
 
 }  // namespace
 
+void BatchNumbers::Add(int64_t rows, int64_t samples, bool own) {
+  if (own) {
+    for (int32_t i = 0; i < rows; ++i) in_->world_rows[row_++] = in_->n_world_rows + i;
+    for (int32_t i = 0; i < samples; ++i) in_->world_samples[sample_++] = in_->n_world_samples + i;
+  }
+  in_->n_world_rows += static_cast<int32_t>(rows);
+  in_->n_world_samples += static_cast<int32_t>(samples);
+}
+
 StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_seq,
                      int64_t engram_rows_per_token)
     : max_rows_(max_rows) {
   ArenaPlan plan;
   plan.Book("step inputs", sizeof(StepInputs));
-  const Buf i32 = Book<int32_t>(&plan, max_rows * (7 + kMaxRatio + 1));
+  const Buf i32 = Book<int32_t>(&plan, max_rows * (9 + kMaxRatio + 1));
   const Buf i64 = Book<int64_t>(&plan, max_rows * (2 + kMaxRatio + 1 + engram_rows_per_token));
   const Buf dead = Book<uint8_t>(&plan, max_rows);
   const Buf table = Book<int32_t>(&plan, max_seqs * max_blocks_per_seq);
@@ -26,7 +35,7 @@ StepBlock::StepBlock(int64_t max_rows, int64_t max_seqs, int64_t max_blocks_per_
   int32_t* next32 = arena_.At<int32_t>(i32);
   int64_t* next64 = arena_.At<int64_t>(i64);
   for (int32_t** p : {&in->ids, &in->positions, &in->window_ends, &in->row_seqs, &in->row_slots,
-                      &in->sample_rows, &in->all_rows}) {
+                      &in->sample_rows, &in->world_rows, &in->world_samples, &in->all_rows}) {
     *p = next32, next32 += max_rows;
   }
   for (int64_t** p : {&in->window_slots, &in->raw_slots}) *p = next64, next64 += max_rows;

@@ -36,6 +36,9 @@ struct StepInputs {
   int32_t n_rows, n_seqs, n_samples;
   int32_t n_draft_rows;             // rows that leave window rows for the draft stages: all or none
   int32_t n_groups[kMaxRatio + 1];  // by ratio: rows of this step that complete a group
+  // Of all batches that ranks compute side by side in this step, see Layout; with one batch these
+  // are n_rows and n_samples, and every row and sample has its own number there.
+  int32_t n_world_rows, n_world_samples;
 
   // Per row.
   TokenId* ids;
@@ -54,6 +57,8 @@ struct StepInputs {
 
   int32_t* sample_rows;  // [n_samples] rows whose logits are wanted
 
+  int32_t *world_rows, *world_samples;  // numbers of the rows and samples among all batches
+
   int32_t* block_table;  // [n_seqs, table_stride]
   int64_t table_stride;
 
@@ -62,6 +67,18 @@ struct StepInputs {
   int32_t* all_rows;  // 0, 1, 2, ...
 
   static_assert(sizeof(TokenId) == 4);
+};
+
+// Numbers the rows and samples of one batch among those of all, sequence by sequence.
+class BatchNumbers {
+ public:
+  explicit BatchNumbers(StepInputs* in) : in_(in) { in->n_world_rows = in->n_world_samples = 0; }
+  // own: is it a sequence of this batch?
+  void Add(int64_t rows, int64_t samples, bool own);
+
+ private:
+  StepInputs* in_;
+  int32_t row_ = 0, sample_ = 0;  // of this batch
 };
 
 // Owns the block. Sized for the largest bucket.

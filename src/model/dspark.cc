@@ -110,7 +110,11 @@ DraftOutput BuildDraft(const ForwardContext& m, const DraftInputs& d, PlanBuilde
   AddWords(s, "draft.head", normed, m.weights.head, logits, rows, {.n_rows = s.n_rows()});
   AddTransitions(s, d, s.collapsed, logits, both);
   s.Linear("draft.confidence", both, m.weights.draft.confidence, confidence, {.exact = true});
-  return {logits, confidence};
+  if (!s.batches()) return {d.tokens, logits, confidence};
+  const auto shared =
+      s.ShareRows("draft.share", {s.n_rows(), s.n_world_rows(), s.in->world_rows, rows},
+                  {{d.tokens, 1}, {confidence, 1}, {logits, s.c.vocab_size}});
+  return {reinterpret_cast<TokenId*>(shared[0]), shared[2], shared[1]};
 }
 
 }  // namespace deepinfer

@@ -75,10 +75,39 @@ void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_d
         start);
 }
 
-void StepContext::Merge(const char* name, float* x, int64_t cols, ExchangeRows rows) const {
-  b.NoteExchange({name, "merge", m.ranks->layout.size(), rows.most * cols * 4});
+void StepContext::Merge(const char* name, Comm* Ranks::*comm, float* x, int64_t cols,
+                        ExchangeRows rows, int64_t front) const {
+  const Layout& layout = m.ranks->layout;
+  b.NoteExchange({name, "merge", comm == &Ranks::world ? layout.size() : layout.batch_size(),
+                  (front + rows.most * cols) * 4});
   b.Add(name, MergeWords,
-        MergeWordsArgs{.comm = m.ranks->world, .n_rows = rows.n_rows, .x = x, .cols = cols});
+        MergeWordsArgs{
+            .comm = m.ranks->*comm, .n_rows = rows.n_rows, .x = x, .cols = cols, .front = front});
+}
+
+std::vector<float*> StepContext::ShareRows(const char* name, const SharedRows& rows,
+                                           const std::vector<Words>& parts) const {
+  int64_t words = 0;
+  for (const Words& part : parts) words += rows.most * part.cols;
+  float* all = b.Temp<float>(name, words);
+  std::vector<float*> shared;
+  Start start = Start::kAfterAll;
+  float* next = all;
+  for (const Words& part : parts) {
+    b.Add("ranks.place", PlaceRows,
+          PlaceRowsArgs{.n_rows = rows.n,
+                        .n_all = rows.n_all,
+                        .to = rows.to,
+                        .x = part.x,
+                        .y = next,
+                        .cols = part.cols},
+          start);
+    shared.push_back(next);
+    next += rows.most * part.cols;
+    start = Start::kBeside;
+  }
+  Merge(name, &Ranks::world, all, parts.back().cols, {rows.n_all, rows.most}, shared.back() - all);
+  return shared;
 }
 
 void StepContext::Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x,
@@ -196,16 +225,27 @@ ForwardOutput AddHead(const StepContext& s, int64_t max_samples) {
                          .x = x,
                          .y = sampled,
                          .cols = static_cast<int32_t>(hidden)});
-  const Start top_start = AddWords(s, "head.logits", sampled, s.m.weights.head, logits, max_samples,
-                                   {.n_rows = &s.in->n_samples, .share_columns = true});
-  s.b.AddProbe("logits", logits, &s.in->n_samples, s.c.vocab_size);
+  Start top_start = AddWords(s, "head.logits", sampled, s.m.weights.head, logits, max_samples,
+                             {.n_rows = &s.in->n_samples, .share_columns = true});
+  if (s.batches()) {
+    const StepContext::SharedRows rows{&s.in->n_samples, &s.in->n_world_samples,
+                                       s.in->world_samples, max_samples};
+    logits = s.ShareRows("head.share", rows, {{logits, s.c.vocab_size}})[0];
+    top_start = Start::kAfterAll;
+  }
+  s.b.AddProbe("logits", logits, &s.in->n_world_samples, s.c.vocab_size);
   s.b.Add("head.top", s.k.top_logits,
-          TopLogitsArgs{.n_rows = &s.in->n_samples,
+          TopLogitsArgs{.n_rows = &s.in->n_world_samples,
                         .logits = logits,
                         .best = top,
                         .vocab = static_cast<int32_t>(s.c.vocab_size)},
           top_start);
   return {logits, top};
+}
+
+// Do the ranks of a batch share embedding and head?
+bool CutsWords(const StepContext& s) {
+  return s.m.ranks != nullptr && s.m.ranks->layout.batch_size() > 1;
 }
 
 // Rows of the embedding come from the ranks that own their words.
@@ -217,7 +257,7 @@ void AddOwnEmbedding(const StepContext& s) {
                        .first = s.m.ranks->vocab().begin,
                        .y = s.collapsed},
           Start::kBeside);
-  s.Merge("embed.merge", s.collapsed, s.c.hidden_size, s.all_rows());
+  s.Merge("embed.merge", &Ranks::batch, s.collapsed, s.c.hidden_size, s.all_rows());
   s.b.Add("embed.spread", Spread,
           SpreadArgs{.n_rows = s.n_rows(),
                      .x = s.collapsed,
@@ -233,13 +273,13 @@ Start AddWords(const StepContext& s, const char* name, const float* x, const Wei
                float* y, int64_t most, const StepContext::LinearOptions& options) {
   StepContext::LinearOptions o = options;
   o.exact = true;
-  if (s.m.ranks == nullptr) {
+  if (!CutsWords(s)) {
     s.Linear(name, x, w, y, o);
     return Start::kOnOwn;
   }
   o.y_cols = s.c.vocab_size;
   s.Linear(name, x, w, y + s.m.ranks->vocab().begin, o);
-  s.Gather("words.gather", &Ranks::world, s.m.ranks->layout.vocab(), y, s.c.vocab_size,
+  s.Gather("words.gather", &Ranks::batch, s.m.ranks->layout.vocab(), y, s.c.vocab_size,
            {o.n_rows, most});
   return Start::kAfterAll;
 }
@@ -247,7 +287,7 @@ Start AddWords(const StepContext& s, const char* name, const float* x, const Wei
 void AddStart(StepContext& s) {
   BookStepBuffers(s);
   AddRopeTables(s);
-  if (s.m.ranks != nullptr) return AddOwnEmbedding(s);
+  if (CutsWords(s)) return AddOwnEmbedding(s);
   s.b.Add("embed", s.k.embed,
           EmbedArgs{.n_rows = s.n_rows(),
                     .ids = s.in->ids,

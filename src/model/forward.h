@@ -57,6 +57,7 @@ struct DraftInputs {
 
 // Where a draft's results lie in the arena.
 struct DraftOutput {
+  TokenId* tokens;      // [n_seqs * block]
   const float* logits;  // [n_seqs * block, vocab_size], transitions included
   float* confidence;    // [n_seqs * block] before the sigmoid
 };

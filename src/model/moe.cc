@@ -13,6 +13,13 @@ struct RouterBuffers {
   float* weights;  // [rows, topk]
 };
 
+// What the routed experts read: the rows of this batch, or those of all batches.
+struct RoutedRows {
+  const int32_t* ids;    // [rows, topk]
+  const float* weights;  // [rows, topk]
+  const float* x;        // [rows, hidden]
+};
+
 void AddRoute(const StepContext& s, int layer, const FfnWeights& w, const RouterBuffers& r) {
   const int64_t n = s.c.n_experts(layer), topk = s.c.experts_per_tok(layer);
   if (s.m.uniform_routing) {
@@ -43,19 +50,27 @@ void AddRoute(const StepContext& s, int layer, const FfnWeights& w, const Router
   s.b.AddProbe(LayerName(layer, "router_weights"), r.weights, s.n_rows(), topk);
 }
 
+// The rows of all batches go through the experts of every rank.
+RoutedRows AllBatches(const StepContext& s, int64_t topk, const RoutedRows& own) {
+  const auto shared =
+      s.ShareRows("moe.share", {s.n_rows(), s.n_world_rows(), s.in->world_rows, s.rows()},
+                  {{own.ids, topk}, {own.weights, topk}, {own.x, s.c.hidden_size}});
+  return {reinterpret_cast<const int32_t*>(shared[0]), shared[1], shared[2]};
+}
+
 // One row was routed by the thread that groups the pairs.
-void AddGroupPairs(const StepContext& s, int layer, const RouterBuffers& r) {
+void AddGroupPairs(const StepContext& s, int layer, const RoutedRows& r) {
   s.b.Add("moe.group_pairs", s.k.group_pairs,
-          GroupPairsArgs{.n_rows = s.n_rows(),
+          GroupPairsArgs{.n_rows = s.n_world_rows(),
                          .ids = r.ids,
                          .weights = r.weights,
                          .n_experts = static_cast<int32_t>(s.c.n_experts(layer)),
                          .topk = static_cast<int32_t>(s.c.experts_per_tok(layer)),
                          .pairs = s.routed},
-          s.rows() == 1 ? Start::kOnOwn : Start::kAfterAll);
+          s.rows() == 1 && !s.batches() ? Start::kOnOwn : Start::kAfterAll);
   if (s.m.ranks == nullptr) return;
   s.b.Add("moe.own_pairs", OwnPairs,
-          OwnPairsArgs{.n_rows = s.n_rows(),
+          OwnPairsArgs{.n_rows = s.n_world_rows(),
                        .ids = r.ids,
                        .topk = static_cast<int32_t>(s.c.experts_per_tok(layer)),
                        .own = s.m.ranks->experts(layer),
@@ -100,7 +115,7 @@ void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y)
   const bool ranks = s.m.ranks != nullptr;
   float* slots = ranks ? s.b.Temp<float>("moe.slots", s.rows() * topk * hidden) : y;
   s.b.Add("moe.experts_down", s.k.down,
-          DownArgs{.n_rows = ranks ? s.n_slots : s.n_rows(),
+          DownArgs{.n_rows = ranks ? s.n_slots : s.n_world_rows(),
                    .pairs = ranks ? s.slots : s.routed,
                    .experts = experts.data(),
                    .act = act,
@@ -113,9 +128,10 @@ void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y)
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
   if (!ranks) return;
-  s.Merge("moe.merge", slots, hidden, {s.n_slots, s.rows() * topk});
+  s.Merge("moe.merge", &Ranks::world, slots, hidden, {s.n_slots, s.rows() * topk});
   s.b.Add("moe.sum_slots", SumSlots,
           SumSlotsArgs{.n_rows = s.n_rows(),
+                       .at = s.in->world_rows,
                        .slots = slots,
                        .y = y,
                        .topk = static_cast<int32_t>(topk),
@@ -142,12 +158,15 @@ void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, fl
   AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, shared_act, Start::kBeside);
 
   AddRoute(s, layer, w, router);
-  if (rows == 1) AddGroupPairs(s, layer, router);
+  RoutedRows routed{router.ids, router.weights, xq};
+  const bool one = rows == 1 && !s.batches();
+  if (one) AddGroupPairs(s, layer, routed);
   s.Linear("moe.shared_down", shared_act, w.shared.w2, shared,
            {.piece = StepContext::PieceFor(inter), .start = Start::kBeside});
-  if (rows > 1) AddGroupPairs(s, layer, router);
+  if (s.batches()) routed = AllBatches(s, topk, routed);
+  if (!one) AddGroupPairs(s, layer, routed);
 
-  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), xq, act, Start::kAfterAll);
+  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), routed.x, act, Start::kAfterAll);
   s.b.Add("moe.check_experts", s.k.check_experts,
           CheckExpertsArgs{.pairs = s.routed,
                            .experts = w.experts.data(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "model/forward.h"
 
@@ -76,16 +77,36 @@ struct StepContext {
   void Rope(const char* name, float* x, int64_t heads, int64_t head_dim, const RopeTables& t,
             bool inverse, Start start) const;
 
+  // Do ranks run several batches side by side? What is computed for the rows of all of them has
+  // `world` rows.
+  bool batches() const { return m.ranks != nullptr && m.ranks->layout.n_batches() > 1; }
+  const int32_t* n_world_rows() const { return &in->n_world_rows; }
+
   // Exchanges of the ranks, see Comm. What follows begins behind a barrier. n_rows: of x, at most
   // `most`.
   struct ExchangeRows {
     const int32_t* n_rows;
     int64_t most;
   };
-  void Merge(const char* name, float* x, int64_t cols, ExchangeRows rows) const;
+  void Merge(const char* name, Comm* Ranks::*comm, float* x, int64_t cols, ExchangeRows rows,
+             int64_t front = 0) const;
   void Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x, int64_t cols,
               ExchangeRows rows) const;
   ExchangeRows all_rows() const { return {n_rows(), rows()}; }
+
+  // Rows of this batch, n of at most `most`, to their places `to` among the n_all of all batches.
+  struct SharedRows {
+    const int32_t *n, *n_all, *to;
+    int64_t most;
+  };
+  struct Words {
+    const void* x;  // [n, cols] words of 4 bytes
+    int64_t cols;
+  };
+  // The rows of all batches, on all ranks by one exchange: for every part [most, cols], but the
+  // last ends with the last row.
+  std::vector<float*> ShareRows(const char* name, const SharedRows& rows,
+                                const std::vector<Words>& parts) const;
 
   PagedRows Paged(const uint8_t* rows, RowFormat format, int ratio) const;
 

@@ -8,7 +8,7 @@
 namespace deepinfer {
 
 void MergeWords(const MergeWordsArgs& a, Work w) {
-  if (w.tid == 0) a.comm->Merge(reinterpret_cast<uint32_t*>(a.x), *a.n_rows * a.cols);
+  if (w.tid == 0) a.comm->Merge(reinterpret_cast<uint32_t*>(a.x), a.front + *a.n_rows * a.cols);
 }
 
 void GatherColumns(const GatherColumnsArgs& a, Work w) {
@@ -52,6 +52,16 @@ void CopyColumns(const CopyColumnsArgs& a, Work w) {
   }
 }
 
+void PlaceRows(const PlaceRowsArgs& a, Work w) {
+  const Span part = SplitColumns(a.cols, w);
+  const auto bytes = static_cast<size_t>((part.end - part.begin) * 4);
+  const auto* x = static_cast<const std::byte*>(a.x) + part.begin * 4;
+  auto* y = static_cast<std::byte*>(a.y) + part.begin * 4;
+  for (int64_t r = 0; r < *a.n_all; ++r) std::memset(y + r * a.cols * 4, 0, bytes);
+  for (int64_t r = 0; r < *a.n_rows; ++r)
+    std::memcpy(y + a.to[r] * a.cols * 4, x + r * a.cols * 4, bytes);
+}
+
 void OwnPairs(const OwnPairsArgs& a, Work w) {
   if (w.tid != w.n - 1) return;
   const ExpertPairs& p = a.pairs;
@@ -82,7 +92,7 @@ void SumSlots(const SumSlotsArgs& a, Work w) {
     float* y = a.y + r * a.hidden;
     std::fill(y + part.begin, y + part.end, 0.0f);
     for (int64_t i = 0; i < a.topk; ++i) {
-      const float* slot = a.slots + (r * a.topk + i) * a.hidden;
+      const float* slot = a.slots + (a.at[r] * a.topk + i) * a.hidden;
       for (int64_t d = part.begin; d < part.end; ++d) y[d] += slot[d];
     }
   }

@@ -16,25 +16,28 @@ struct Ranks {
   const Layout& layout;
   int rank;
   Comm* world;
+  Comm* batch;      // those that run one batch
   Comm* attention;  // those that share the heads
   Comm* group;      // those that share an output group
 
+  int batch_rank() const { return rank % layout.batch_size(); }
   int attention_rank() const { return layout.attention_rank(rank); }
   int group_rank() const { return rank % layout.group_size(); }
   Range experts(int layer) const { return layout.experts(layer, rank); }
-  Range vocab() const { return At(layout.vocab(), rank); }
+  Range vocab() const { return At(layout.vocab(), batch_rank()); }
   Range heads() const { return At(layout.heads(), attention_rank()); }
   Range low() const { return At(layout.low(), attention_rank()); }
   Range out() const { return At(layout.out(), attention_rank()); }
   Range group_columns() const { return At(layout.group_columns(), group_rank()); }
 };
 
-// Comm::Merge of x [rows, cols].
+// Comm::Merge of x: `front` words and then [rows, cols].
 struct MergeWordsArgs {
   Comm* comm;
   const int32_t* n_rows;
   float* x;
   int64_t cols;
+  int64_t front;
 };
 void MergeWords(const MergeWordsArgs& a, Work w);
 
@@ -79,6 +82,16 @@ struct CopyColumnsArgs {
 };
 void CopyColumns(const CopyColumnsArgs& a, Work w);
 
+// y[to[r]] = x[r], and zeros in the other of n_all rows: this batch's part of a Merge.
+struct PlaceRowsArgs {
+  const int32_t *n_rows, *n_all;
+  const int32_t* to;
+  const void* x;  // [rows, cols] words
+  void* y;
+  int64_t cols;
+};
+void PlaceRows(const PlaceRowsArgs& a, Work w);
+
 // Behind GroupPairs, on the same thread: keeps the pairs of the experts `own`. slots[p]: where a
 // buffer of one line per row and chosen expert, a row's experts ascending, has the line of pair p.
 struct OwnPairsArgs {
@@ -92,10 +105,12 @@ struct OwnPairsArgs {
 };
 void OwnPairs(const OwnPairsArgs& a, Work w);
 
-// y[r] = sum of its topk slots in ascending order, as DownArgs adds them. Threads share columns.
+// y[r] = sum of the topk slots of row at[r] in ascending order, as DownArgs adds them. Threads
+// share columns.
 struct SumSlotsArgs {
   const int32_t* n_rows;
-  const float* slots;  // [rows, topk, hidden]
+  const int32_t* at;
+  const float* slots;  // [all rows, topk, hidden]
   float* y;            // [rows, hidden]
   int32_t topk;
   int64_t hidden;

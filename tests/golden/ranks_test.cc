@@ -77,7 +77,7 @@ Bits RunAll(Executor& e) {
 
 // What rank 0 makes of `run` with the other ranks behind it, every rank on a thread of its own.
 template <class Result>
-Result OnRanks(ExecutorOptions options, int ranks, const std::string& layout,
+Result OnRanks(ExecutorOptions options, int ranks, const LayoutOptions& layout,
                const std::function<Result(Executor&)>& run) {
   const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(60));
   options.layout = layout;
@@ -105,16 +105,18 @@ struct Model {
 struct World {
   const char* layout;
   int ranks;
+  int batch_ranks = 0;  // 0: one batch
 };
 
 // Experts, heads and columns of tiny-odd fit few worlds.
 std::vector<World> WorldsOf(const Model& m) {
 #ifdef DI_SANITIZED
-  return {{"tp", 2}, {"tp8r", 8}};
+  return {{"tp", 2}, {"tp8r", 8}, {"tp", 4, 2}};
 #endif
-  if (m.isa == "generic") return {{"tp", 4}};
-  if (m.checkpoint == "tiny-odd") return {{"ep", 3}, {"ep", 9}};
-  return {{"ep", 2}, {"tp", 2}, {"tp", 4}, {"tp", 8}, {"tp8r", 16}};
+  if (m.isa == "generic") return {{"tp", 4}, {"dp", 2}};
+  if (m.checkpoint == "tiny-odd") return {{"ep", 3}, {"ep", 9}, {"dp", 3}, {"ep", 9, 3}};
+  return {{"ep", 2}, {"tp", 2},    {"tp", 4}, {"tp", 8},     {"tp8r", 16},
+          {"dp", 2}, {"tp", 4, 2}, {"dp", 8}, {"tp", 16, 4}, {"tp8r", 16, 8}};
 }
 
 class RanksBitsTest : public ::testing::TestWithParam<Model> {};
@@ -126,8 +128,10 @@ TEST_P(RanksBitsTest, EveryLayoutGivesTheBitsOfOneRank) {
   const Bits want = RunAll(alone);
   EXPECT_FALSE(want.empty());
   for (const World& world : WorldsOf(m)) {
-    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks, world.layout, RunAll) == want)
-        << world.layout << " on " << world.ranks << " ranks";
+    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks,
+                              {.layout = world.layout, .batch_ranks = world.batch_ranks},
+                              RunAll) == want)
+        << world.layout << " on " << world.ranks << " ranks, batches of " << world.batch_ranks;
   }
 }
 

@@ -68,6 +68,11 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
   command->add_option("--reduce", o.reduce, "Order of sums over ranks: exact")
       ->capture_default_str();
   command
+      ->add_option("--rank-timeout", o.rank_timeout_s,
+                   "Seconds that a rank waits in a step for the others; 20 times as long to load")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command
       ->add_option("--speculative", o.speculative,
                    "Draft tokens: off, exact (answers are the same) or rejection (distributed the "
                    "same)")

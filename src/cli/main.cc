@@ -49,7 +49,8 @@ void PrintAll(const std::string& text) {
   out.Flush();
 }
 
-constexpr std::chrono::seconds kRankDeadline(30);
+// Until the options are known, see --rank-timeout.
+constexpr std::chrono::seconds kRankDeadline(600);
 
 void ExpectRanksCommand(const Comm* world, const std::vector<std::string>& args) {
   if (world == nullptr || world->size() == 1 || (!args.empty() && args[0] == "generate")) return;
@@ -105,13 +106,16 @@ int main(int argc, char** argv) {
   std::unique_ptr<deepinfer::MpiSession> ranks;  // outlives the sentence: ends other ranks
   try {
     if (deepinfer::StartedByMpi())
-      ranks = std::make_unique<deepinfer::MpiSession>(deepinfer::kRankDeadline);
+      ranks = std::make_unique<deepinfer::MpiSession>(
+          deepinfer::MpiSession::Options{deepinfer::kRankDeadline});
     const int status = deepinfer::Run(argc, argv, ranks ? ranks->world() : nullptr);
     if (ranks) ranks->End();
     return status;
   } catch (const std::bad_alloc&) {
+    if (ranks) ranks->Fail("out of memory");
     return Fail("out of memory");
   } catch (const std::exception& e) {
+    if (ranks) ranks->Fail(e.what());
     return Fail(e.what());
   }
 }

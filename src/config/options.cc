@@ -75,6 +75,7 @@ void EngineOptions::Validate() const {
   CheckRange("num-kv-blocks", num_kv_blocks, 0, int64_t{1} << 31);
   CheckRange("prefix-cache-mib", prefix_cache_mib, 0, int64_t{1} << 30);
   CheckRange("threads", threads, 0, 1024);
+  CheckRange("rank-timeout", rank_timeout_s, 1, 86400);
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});
   CheckOneOf("routing", routing, {"model", "uniform"});

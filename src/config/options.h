@@ -46,6 +46,8 @@ struct EngineOptions {
   double routing_overlap = -1;
   // Order of sums over ranks. exact: the result does not depend on the number of ranks.
   std::string reduce = "exact";
+  // Seconds that a rank waits in a step for the others; while loading, 20 times as long.
+  int64_t rank_timeout_s = 30;
   // Draft tokens: off, exact (an answer is the same with and without drafts) or rejection (its
   // distribution is). Off when the model has no draft stages.
   std::string speculative = "exact";

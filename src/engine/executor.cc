@@ -29,6 +29,9 @@ namespace {
 // Of prompts whose log-probabilities are wanted so many rows fit a step, however few are verified.
 constexpr int64_t kMinLogits = 32;
 
+// Ranks wait so much longer for those that load than for those that compute.
+constexpr int64_t kLoadTimeouts = 20;
+
 // Fills in what the options leave to the model and the machine, and checks them against it.
 EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
   o.Validate();
@@ -74,6 +77,7 @@ std::unique_ptr<RankWorld> JoinWorld(const ExecutorOptions& o, const ModelConfig
                 fmt::format("--prefix-cache-mib: expected 0 with several ranks, found {}",
                             o.engine.prefix_cache_mib));
   }
+  o.world->SetDeadline(kLoadTimeouts * std::chrono::seconds(o.engine.rank_timeout_s));
   return std::make_unique<RankWorld>(config, o.layout, o.world);
 }
 
@@ -243,6 +247,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
   if (world) world->ExpectSame(SameOnAllRanks(options));
   if (o.progress) o.progress("plans");
   BuildPlans(o.all_logits);
+  if (world) world->BeginSteps(std::chrono::seconds(options.rank_timeout_s));
 }
 
 void Executor::Impl::BuildPlans(bool all_logits) {

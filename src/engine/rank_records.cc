@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <span>
@@ -35,39 +36,53 @@ uint32_t Crc32c(std::span<const std::byte> bytes) {
 }  // namespace
 
 RankRecords::RankRecords(Comm* world, int64_t bytes) : world_(world) {
-  payload_.reserve(static_cast<size_t>(bytes));
+  bytes_.reserve(static_cast<size_t>(std::max(bytes, kFirstBytes)));
+}
+
+std::span<const std::byte> RankRecords::payload() const {
+  return std::span(bytes_).subspan(sizeof header_, static_cast<size_t>(header_.bytes));
 }
 
 void RankRecords::Begin(Kind kind) {
   ++header_.number;
   header_.kind = kind;
-  payload_.clear();
+  bytes_.resize(sizeof header_);
 }
 
 void RankRecords::Put(const void* data, int64_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
-  payload_.insert(payload_.end(), from, from + bytes);
+  bytes_.insert(bytes_.end(), from, from + bytes);
+}
+
+void RankRecords::Exchange(int64_t begin, int64_t end) {
+  if (begin < end) world_->Broadcast(bytes_.data() + begin, end - begin, 0);
 }
 
 void RankRecords::Send() {
-  header_.bytes = std::ssize(payload_);
-  header_.crc = Crc32c(payload_);
-  world_->Broadcast(&header_, sizeof header_, 0);
-  world_->Broadcast(payload_.data(), header_.bytes, 0);
+  const int64_t end = std::ssize(bytes_);
+  header_.bytes = end - static_cast<int64_t>(sizeof header_);
+  header_.crc = Crc32c(payload());
+  std::memcpy(bytes_.data(), &header_, sizeof header_);
+  bytes_.resize(static_cast<size_t>(std::max(end, kFirstBytes)));
+  Exchange(0, kFirstBytes);
+  Exchange(kFirstBytes, end);
 }
 
 RankRecords::Kind RankRecords::Receive() {
   const uint64_t expected = header_.number + 1;
-  world_->Broadcast(&header_, sizeof header_, 0);
+  bytes_.resize(kFirstBytes);
+  Exchange(0, kFirstBytes);
   world_->ThrowIfFailed();
-  payload_.resize(static_cast<size_t>(header_.bytes));
-  world_->Broadcast(payload_.data(), header_.bytes, 0);
+  std::memcpy(&header_, bytes_.data(), sizeof header_);
+  const int64_t end = static_cast<int64_t>(sizeof header_) + header_.bytes;
+  bytes_.resize(static_cast<size_t>(std::max(end, kFirstBytes)));
+  Exchange(kFirstBytes, end);
   world_->ThrowIfFailed();
-  if (header_.number != expected || header_.crc != Crc32c(payload_)) {
+  if (header_.number != expected || header_.crc != Crc32c(payload())) {
     throw Error(Code::kCorrupt,
                 fmt::format("rank {}: expected record {} whole, found {}{}", world_->rank(),
                             expected, header_.number,
-                            header_.crc == Crc32c(payload_) ? "" : " with another checksum"));
+                            header_.crc == Crc32c(payload()) ? "" : " with another checksum"));
   }
   taken_ = 0;
   return header_.kind;
@@ -79,7 +94,7 @@ void RankRecords::Take(void* data, int64_t bytes) {
                 fmt::format("rank {}: record {}: expected {} bytes more, found {}", world_->rank(),
                             header_.number, bytes, header_.bytes - taken_));
   }
-  std::memcpy(data, payload_.data() + taken_, static_cast<size_t>(bytes));
+  std::memcpy(data, payload().data() + taken_, static_cast<size_t>(bytes));
   taken_ += bytes;
 }
 

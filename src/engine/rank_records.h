@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kv/step_inputs.h"
@@ -39,9 +40,15 @@ class RankRecords {
     int64_t bytes;
   };
 
+  // The first call of a record carries so many bytes, header included; a second one the rest.
+  static constexpr int64_t kFirstBytes = 4096;
+
+  void Exchange(int64_t begin, int64_t end);
+  std::span<const std::byte> payload() const;
+
   Comm* world_;
   Header header_ = {};
-  std::vector<std::byte> payload_;
+  std::vector<std::byte> bytes_;  // header and payload
   int64_t taken_ = 0;
 };
 

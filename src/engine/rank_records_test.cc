@@ -92,9 +92,9 @@ TEST(RankRecords, LostAndDamagedRecordsAreRefused) {
           Kind kind;
           uint32_t crc;
           int64_t bytes;
-        } header = {1, Kind::kStep, 5, 4};
-        world->Broadcast(&header, sizeof header, 0);
-        world->Broadcast(&header, 4, 0);
+          char rest[4096 - 24];
+        } record = {1, Kind::kStep, 5, 4, {}};
+        world->Broadcast(&record, sizeof record, 0);
       },
       [](Comm* world) {
         RankRecords lost(world, 64), damaged(world, 64);

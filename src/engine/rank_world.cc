@@ -18,8 +18,8 @@ LayoutOptions OfWorld(LayoutOptions layout, const Comm& world) {
   return layout;
 }
 
-std::unique_ptr<Comm> SplitBy(Comm* world, int size) {
-  auto comm = world->Split(world->rank() / size);
+std::unique_ptr<Comm> SplitBy(Comm* world, int size, const char* name) {
+  auto comm = world->Split(world->rank() / size, name);
   world->ThrowIfFailed();
   return comm;
 }
@@ -28,9 +28,9 @@ std::unique_ptr<Comm> SplitBy(Comm* world, int size) {
 
 RankWorld::RankWorld(const ModelConfig& config, LayoutOptions layout, Comm* world)
     : layout_(config, OfWorld(std::move(layout), *world)),
-      batch_(SplitBy(world, layout_.batch_size())),
-      attention_(SplitBy(world, layout_.attention_size())),
-      group_(SplitBy(world, layout_.group_size())),
+      batch_(SplitBy(world, layout_.batch_size(), "batch")),
+      attention_(SplitBy(world, layout_.attention_size(), "heads")),
+      group_(SplitBy(world, layout_.group_size(), "output group")),
       ranks_{layout_, world->rank(), world, batch_.get(), attention_.get(), group_.get()},
       records_(world, kRecordBytes),
       faults_(static_cast<size_t>(world->size() * kFaultWords)) {
@@ -48,6 +48,13 @@ void RankWorld::ExpectSame(const std::string& text) {
   if (driver == text) return;
   throw Error(Code::kInvalid, fmt::format("rank {}: expected the options of rank 0 ({}), found {}",
                                           ranks_.rank, driver, text));
+}
+
+void RankWorld::BeginSteps(std::chrono::milliseconds deadline) {
+  uint32_t word = 0;
+  ranks_.world->Merge(&word, 1);
+  ranks_.world->ThrowIfFailed();
+  ranks_.world->SetDeadline(deadline);
 }
 
 Fault RankWorld::Share(const Fault& fault) {

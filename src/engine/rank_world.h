@@ -2,6 +2,7 @@
 // driver, has the requests and tells the others what every step computes; they follow.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,6 +28,8 @@ class RankWorld {
 
   // Throws Error kInvalid on the ranks whose `text` is not that of rank 0.
   void ExpectSame(const std::string& text);
+  // All ranks have loaded: from now on they wait so long for each other.
+  void BeginSteps(std::chrono::milliseconds deadline);
   // The fault of the lowest rank that has one, on all ranks.
   Fault Share(const Fault& fault);
 

@@ -1,5 +1,9 @@
 #include "parallel/comm.h"
 
+#include <utility>
+
+#include "base/error.h"
+
 namespace deepinfer {
 
 const char* CommCall::name() const {
@@ -7,14 +11,34 @@ const char* CommCall::name() const {
   return kNames[static_cast<size_t>(op)];
 }
 
-void Comm::Merge(uint32_t* words, int64_t n) { DoMerge({CommCall::Op::kMerge, n * 4}, words, n); }
+template <class Do>
+void Comm::Count(const CommCall& call, const Do& call_it) {
+  const auto begin = std::chrono::steady_clock::now();
+  call_it();
+  ++stats_.calls;
+  stats_.bytes += call.bytes;
+  stats_.nanoseconds += (std::chrono::steady_clock::now() - begin) / std::chrono::nanoseconds(1);
+}
+
+void Comm::Merge(uint32_t* words, int64_t n) {
+  const CommCall call{CommCall::Op::kMerge, n * 4};
+  Count(call, [&] { DoMerge(call, words, n); });
+}
 
 void Comm::Gather(float* rows, int64_t n_rows, int64_t stride, std::span<const int64_t> cuts) {
-  DoGather({CommCall::Op::kGather, n_rows * stride * 4}, rows, n_rows, stride, cuts);
+  const CommCall call{CommCall::Op::kGather, n_rows * cuts.back() * 4};
+  Count(call, [&] { DoGather(call, rows, n_rows, stride, cuts); });
 }
 
 void Comm::Broadcast(void* data, int64_t bytes, int root) {
-  DoBroadcast({CommCall::Op::kBroadcast, bytes, root}, data, bytes);
+  const CommCall call{CommCall::Op::kBroadcast, bytes, root};
+  Count(call, [&] { DoBroadcast(call, data, bytes); });
 }
+
+void Comm::ThrowIfFailed() const {
+  if (const std::optional<std::string> why = failure()) throw Error(Code::kIo, *why);
+}
+
+CommStats Comm::TakeStats() { return std::exchange(stats_, {}); }
 
 }  // namespace deepinfer

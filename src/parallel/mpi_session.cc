@@ -2,33 +2,44 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "parallel/host_comm.h"
+#include "parallel/hosts_comm.h"
+#include "parallel/mpi_comm.h"
 
 namespace deepinfer {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 constexpr int kFailureStatus = 2;  // of the program, as after any other error
+// How long a rank that leaves waits for the others to tell why, and then for mpirun to pass it on.
+constexpr milliseconds kOthersTell(2000), kTextTravels(200);
+// How much longer the ranks of a host wait for their leader than leaders do for each other.
+constexpr milliseconds kLeadersFirst(1000);
 
-// What all communicators of the world share.
-struct World {
-  explicit World(std::chrono::milliseconds limit) : deadline(limit) {}
+void Init() {
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
+      provided < MPI_THREAD_FUNNELED)
+    throw Error(Code::kIo, "MPI: expected calls from the main thread of several, found none");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+}
 
-  const std::chrono::milliseconds deadline;
-  std::optional<std::string> failure;
-};
-
-int RankOf(MPI_Comm comm) {
+int RankIn(MPI_Comm comm) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);
   return rank;
@@ -40,151 +51,170 @@ int SizeOf(MPI_Comm comm) {
   return size;
 }
 
-class MpiComm : public Comm {
- public:
-  MpiComm(std::shared_ptr<World> world, std::string name, MPI_Comm comm)
-      : Comm(RankOf(comm), SizeOf(comm)),
-        world_(std::move(world)),
-        name_(std::move(name)),
-        comm_(comm) {
-    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-  }
+MPI_Comm CommOfHost(int ranks_per_host) {
+  MPI_Comm host = MPI_COMM_NULL;
+  const int rank = RankIn(MPI_COMM_WORLD);
+  if (ranks_per_host > 0)
+    MPI_Comm_split(MPI_COMM_WORLD, rank / ranks_per_host, rank, &host);
+  else
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
+  return host;
+}
 
-  std::unique_ptr<Comm> Split(int color) override {
-    MPI_Comm part = MPI_COMM_NULL;
-    if (world_->failure ||
-        !IsFine({CommCall::Op::kSplit}, MPI_Comm_split(comm_, color, rank(), &part)))
-      return nullptr;
-    return std::make_unique<MpiComm>(world_, fmt::format("{}.{}", name_, color), part);
-  }
-
-  void Abort(const std::string& why) override {
-    if (!world_->failure) world_->failure = why;
-    fmt::print(stderr, "deepinfer: {}\n", why);
-    MPI_Abort(MPI_COMM_WORLD, kFailureStatus);
-  }
-
-  void ThrowIfFailed() const override {
-    if (world_->failure) throw Error(Code::kIo, *world_->failure);
-  }
-
- private:
-  std::string CallName(const CommCall& call) const {
-    return fmt::format("rank {}: call {} of {} ({}, {} bytes)", rank(), n_calls_, name_,
-                       call.name(), call.bytes);
-  }
-
-  bool IsFine(const CommCall& call, int code) {
-    if (code == MPI_SUCCESS) return true;
-    std::array<char, MPI_MAX_ERROR_STRING> text{};
-    int length = 0;
-    MPI_Error_string(code, text.data(), &length);
-    world_->failure = fmt::format("{}: {}", CallName(call),
-                                  std::string(text.data(), static_cast<size_t>(length)));
-    return false;
-  }
-
-  // A call has begun with `code`; false: it did not end in time.
-  bool Finish(const CommCall& call, int code, MPI_Request* request);
-
-  void DoMerge(const CommCall& call, uint32_t* words, int64_t n) override {
-    if (world_->failure) return;
-    MPI_Request request;
-    ++n_calls_;
-    Finish(call,
-           MPI_Iallreduce(MPI_IN_PLACE, words, static_cast<int>(n), MPI_UINT32_T, MPI_BOR, comm_,
-                          &request),
-           &request);
-  }
-
-  void DoGather(const CommCall& call, float* rows, int64_t n_rows, int64_t stride,
-                std::span<const int64_t> cuts) override;
-
-  void DoBroadcast(const CommCall& call, void* data, int64_t bytes) override {
-    if (world_->failure) return;
-    MPI_Request request;
-    ++n_calls_;
-    Finish(call, MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, call.root, comm_, &request),
-           &request);
-  }
-
-  const std::shared_ptr<World> world_;
-  const std::string name_;
-  const MPI_Comm comm_;
-  int64_t n_calls_ = 0;
-  std::vector<float> packed_;  // the columns of rank 0, then those of rank 1, ...
-  std::vector<int> counts_, begins_;
+// What each process of MPI_COMM_WORLD says of itself.
+struct Process {
+  int mpi_rank, leader;  // of its host
+  std::array<char, MPI_MAX_PROCESSOR_NAME> host_name;
 };
 
-// Polls without a pause while the others are likely to be at work on the same call, then leaves the
-// core to them.
-bool MpiComm::Finish(const CommCall& call, int code, MPI_Request* request) {
-  constexpr int kEager = 200;
-  const bool patient = call.root >= 0 && call.root != rank();
-  const Clock::time_point begin = Clock::now();
-  for (int i = 0;; ++i) {
-    if (!IsFine(call, code)) return false;
-    int done = 0;
-    code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
-    if (code == MPI_SUCCESS && done) return true;
-    if (i < kEager) continue;
-    const Clock::duration waited = Clock::now() - begin;
-    if (!patient && waited > world_->deadline) {
-      world_->failure = fmt::format("{}: expected {} ranks within {} ms", CallName(call), size(),
-                                    world_->deadline.count());
-      return false;
-    }
-    if (waited < std::chrono::milliseconds(20))
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+// Host by host, each in the order of MPI.
+std::vector<Process> AllProcesses(MPI_Comm host) {
+  Process own{RankIn(MPI_COMM_WORLD), RankIn(MPI_COMM_WORLD), {}};
+  int length = 0;
+  MPI_Bcast(&own.leader, 1, MPI_INT, 0, host);
+  MPI_Get_processor_name(own.host_name.data(), &length);
+  std::vector<Process> all(static_cast<size_t>(SizeOf(MPI_COMM_WORLD)));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, MPI_COMM_WORLD);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Process& a, const Process& b) { return a.leader < b.leader; });
+  return all;
 }
 
-void MpiComm::DoGather(const CommCall& call, float* rows, int64_t n_rows, int64_t stride,
-                       std::span<const int64_t> cuts) {
-  if (world_->failure) return;
-  const auto ranks = static_cast<size_t>(size()), own = static_cast<size_t>(rank());
-  packed_.resize(static_cast<size_t>(n_rows * cuts.back()));
-  counts_.resize(ranks), begins_.resize(ranks);
-  for (size_t p = 0; p < ranks; ++p) {
-    counts_[p] = static_cast<int>(n_rows * (cuts[p + 1] - cuts[p]));
-    begins_[p] = static_cast<int>(n_rows * cuts[p]);
+// Memory of all ranks of the host. Nothing of it is left behind, however they end.
+std::shared_ptr<const Host> ShareMemory(MPI_Comm comm, int first_rank) {
+  const int rank = RankIn(comm), size = SizeOf(comm);
+  std::array<char, 64> name{};
+  if (rank == 0)
+    fmt::format_to(name.data(), "/deepinfer.{}.{:x}", getpid(), std::random_device()());
+  MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, comm);
+  const int64_t bytes = Host::Bytes(size);
+  std::shared_ptr<const Host> host;
+  if (rank == 0) {
+    host = std::make_shared<Host>(SharedMemory::Create(name.data(), bytes), size, first_rank);
+    host->MakeWorld("world");
   }
-  // Columns of rank p, between the rows and their packed copy.
-  const auto columns = [&](size_t p, auto copy) {
-    const int64_t width = cuts[p + 1] - cuts[p];
-    for (int64_t r = 0; r < n_rows; ++r)
-      copy(rows + r * stride + cuts[p], packed_.data() + begins_[p] + r * width,
-           static_cast<size_t>(width) * sizeof(float));
-  };
-  columns(own, [](float* row, float* packed, size_t bytes) { std::memcpy(packed, row, bytes); });
-  MPI_Request request;
-  ++n_calls_;
-  const int code = MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_FLOAT, packed_.data(), counts_.data(),
-                                   begins_.data(), MPI_FLOAT, comm_, &request);
-  if (!Finish(call, code, &request)) return;
-  for (size_t p = 0; p < ranks; ++p) {
-    if (p == own) continue;
-    columns(p, [](float* row, float* packed, size_t bytes) { std::memcpy(row, packed, bytes); });
-  }
+  MPI_Barrier(comm);
+  if (rank != 0)
+    host = std::make_shared<Host>(SharedMemory::Open(name.data(), bytes), size, first_rank);
+  host->Join(rank);
+  MPI_Barrier(comm);
+  if (rank == 0) SharedMemory::Remove(name.data());
+  return host;
 }
+
+// mpirun tells all to end when one is gone, and kills them a second later. In that second they say
+// who it was. Followers end with their driver.
+void DieLater(int) { alarm(1); }
 
 }  // namespace
 
-MpiSession::MpiSession(std::chrono::milliseconds deadline) {
-  int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
-      provided < MPI_THREAD_FUNNELED)
-    throw Error(Code::kIo, "MPI: expected calls from the main thread of several, found none");
-  world_ = std::make_unique<MpiComm>(std::make_shared<World>(deadline), "world", MPI_COMM_WORLD);
+struct MpiSession::State {
+  std::shared_ptr<MpiWorld> shared;
+  std::unique_ptr<Comm> world;
+
+  explicit State(const Options& options);
+  std::unique_ptr<Comm> Join();
+  void WaitForOthers();
+  bool OthersLeft() const;
+};
+
+MpiSession::State::State(const Options& options) : shared(std::make_shared<MpiWorld>()) {
+  MPI_Comm host = CommOfHost(options.ranks_per_host);
+  const std::vector<Process> all = AllProcesses(host);
+  const int leader_of_own = std::find_if(all.begin(), all.end(), [](const Process& p) {
+                              return p.mpi_rank == RankIn(MPI_COMM_WORLD);
+                            })->leader;
+  int first_rank = 0;
+  for (size_t r = 0; r < all.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    shared->mpi_ranks.push_back(all[r].mpi_rank);
+    shared->host_names.emplace_back(all[r].host_name.data());
+    if (all[r].leader == all[r].mpi_rank) shared->leaders.push_back(rank);
+    if (all[r].mpi_rank == leader_of_own) first_rank = rank;
+  }
+  shared->rank = first_rank + RankIn(host);
+  const std::shared_ptr<const Host> memory = ShareMemory(host, first_rank);
+  shared->member = std::make_shared<HostMember>(
+      HostMember{memory, RankIn(host), options.deadline,
+                 shared->leaders.size() > 1 ? kLeadersFirst : milliseconds(0),
+                 memory->CanSpin() ? kSpins : 0});
+  MPI_Comm_free(&host);
+  world = Join();
+}
+
+std::unique_ptr<Comm> MpiSession::State::Join() {
+  auto host = std::make_unique<HostComm>(shared->member);
+  if (shared->leaders.size() == 1) return host;
+  std::vector<std::vector<int>> hosts;
+  int own = 0;
+  for (const int leader : shared->leaders) {
+    if (leader == shared->host().first_rank()) own = static_cast<int>(hosts.size());
+    hosts.push_back({});
+  }
+  for (size_t h = 0; h < hosts.size(); ++h) {
+    const int end =
+        h + 1 < hosts.size() ? shared->leaders[h + 1] : static_cast<int>(shared->mpi_ranks.size());
+    for (int r = shared->leaders[h]; r < end; ++r) hosts[h].push_back(r);
+  }
+  const Connect connect = [world = shared](const std::vector<int>& ranks, const std::string& name) {
+    return std::make_unique<MpiComm>(world, ranks, name);
+  };
+  return std::make_unique<HostsComm>(std::move(hosts), std::move(host), own, connect, "world");
+}
+
+bool MpiSession::State::OthersLeft() const {
+  for (int r = 0; r < shared->host().size(); ++r) {
+    if (r != shared->member->rank && !shared->host().member(r).left &&
+        shared->host().StateOf(r) == Host::State::kAtWork)
+      return false;
+  }
+  return true;
+}
+
+void MpiSession::State::WaitForOthers() {
+  const Clock::time_point end = Clock::now() + kOthersTell;
+  const auto wait_until = [&](const auto& done) {
+    while (!done() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(1));
+  };
+  if (shared->leaders.size() > 1 && shared->is_leader()) {
+    shared->TellFailure();
+    wait_until([&] {
+      shared->HearFailure();
+      return shared->told_all();
+    });
+  }
+  shared->host().member(shared->member->rank).left = true;
+  wait_until([&] { return OthersLeft(); });
+  std::this_thread::sleep_for(kTextTravels);
+}
+
+MpiSession::MpiSession(const Options& options) {
+  Init();
+  state_ = std::make_unique<State>(options);
+  if (state_->world->size() == 1) return;
+  if (state_->world->rank() == 0)
+    signal(SIGTERM, DieLater);
+  else
+    signal(SIGTERM, SIG_IGN);
+}
+
+Comm* MpiSession::world() const { return state_->world.get(); }
+
+void MpiSession::Fail(const std::string& why) {
+  state_->world->Abort(fmt::format("rank {}: {}", state_->world->rank(), why));
 }
 
 MpiSession::~MpiSession() {
-  if (!ended_) MPI_Abort(MPI_COMM_WORLD, kFailureStatus);
+  if (ended_) return;
+  Fail("has ended");  // what was said before stays
+  if (state_->world->size() > 1) state_->WaitForOthers();
+  MPI_Abort(MPI_COMM_WORLD, kFailureStatus);
 }
 
 void MpiSession::End() {
+  uint32_t word = 0;
+  state_->world->Merge(&word, 1);
+  state_->world->ThrowIfFailed();
   ended_ = true;
   MPI_Finalize();
 }

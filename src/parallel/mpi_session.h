@@ -3,28 +3,39 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "parallel/comm.h"
 
 namespace deepinfer {
 
 // This process among those of its mpirun. One object, made and destroyed by the main thread, which
-// makes all calls. Without End before its destruction this process leaves because of an error: the
-// whole mpirun ends with it, because the others may wait for this one.
+// makes all calls. Without End before its destruction this process leaves because of an error: it
+// waits until the others of its host have told theirs, at most some seconds, and the whole mpirun
+// ends.
 class MpiSession {
  public:
-  // deadline: of every exchange, see Comm.
-  explicit MpiSession(std::chrono::milliseconds deadline);
+  struct Options {
+    // Of every exchange, see Comm; more are set as soon as they are known.
+    std::chrono::milliseconds deadline;
+    // Takes every so many ranks for those of a host of their own (tests). 0: hosts are hosts.
+    int ranks_per_host = 0;
+  };
+  explicit MpiSession(const Options& options);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  Comm* world() const { return world_.get(); }
-  // The work is done on all ranks.
+  // Ranks of one host are neighbours. Rank 0 is MPI's.
+  Comm* world() const;
+  // This process is about to leave because of `why`: so do the others.
+  void Fail(const std::string& why);
+  // The work is done on all ranks: throws Error(kIo) when they do not say so too.
   void End();
 
  private:
-  std::unique_ptr<Comm> world_;
+  struct State;
+  std::unique_ptr<State> state_;
   bool ended_ = false;
 };
 

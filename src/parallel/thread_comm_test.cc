@@ -75,7 +75,8 @@ TEST(ThreadCommTest, EveryRootCanBroadcast) {
 
 TEST(ThreadCommTest, SplitGroupsByColorInOrder) {
   OnRanks(6, [&](Comm& comm) {
-    const auto neighbours = comm.Split(comm.rank() / 3), equals = comm.Split(comm.rank() % 3);
+    const auto neighbours = comm.Split(comm.rank() / 3, "near"),
+               equals = comm.Split(comm.rank() % 3, "equal");
     EXPECT_EQ(neighbours->size(), 3);
     EXPECT_EQ(neighbours->rank(), comm.rank() % 3);
     EXPECT_EQ(equals->size(), 2);
@@ -92,7 +93,7 @@ TEST(ThreadCommTest, SplitGroupsByColorInOrder) {
 
 TEST(ThreadCommTest, ARankThatLeavesEndsInAReportForAll) {
   OnRanks(4, milliseconds(100), [&](Comm& comm) {
-    const auto pair = comm.Split(comm.rank() / 2);
+    const auto pair = comm.Split(comm.rank() / 2, "pair");
     if (comm.rank() == 2) return;
     uint32_t word = 1;
     comm.Merge(&word, 1);

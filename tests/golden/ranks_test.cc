@@ -31,6 +31,7 @@ ExecutorOptions Options(const std::string& checkpoint, const std::string& numeri
   o.engine.max_num_seqs = 3;
   o.engine.prefix_cache_mib = 0;
   o.engine.threads = 1;
+  o.engine.rank_timeout_s = 60;
   o.engine.isa = isa;
   o.engine.numerics = numerics;
   o.all_logits = true;
@@ -165,6 +166,7 @@ std::vector<std::string> EndsOf(int ranks, const std::function<void(int, Executo
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       ExecutorOptions o = Options("tiny", "release", "auto");
+      o.engine.rank_timeout_s = 5;
       o.world = comms[static_cast<size_t>(r)].get();
       try {
         body(r, o);

@@ -32,6 +32,15 @@ std::string Table(std::vector<CensusRow> rows, const char* first, const Census& 
   return text;
 }
 
+// A step of the engine with its draft; time includes waits for ranks that are later.
+std::string ExchangesLine(const CommStats& stats, int64_t steps) {
+  const auto n = static_cast<double>(steps);
+  return fmt::format("exchanges: {:.1f} calls, {:.3f} MB, {:.3f} ms in each of {} steps\n",
+                     static_cast<double>(stats.calls) / n,
+                     static_cast<double>(stats.bytes) / n / 1e6,
+                     static_cast<double>(stats.nanoseconds) / n / 1e6, steps);
+}
+
 }  // namespace
 
 void AddProfileFlags(CLI::App* command, ProfileFlags* flags) {
@@ -49,12 +58,16 @@ double BoundSeconds(double bytes, double flops, const MachineLimits& limits) {
 Profiler::Profiler(Executor* executor, const ProfileFlags& flags)
     : executor_(*executor), flags_(flags) {
   if (flags_.profile || !flags_.trace_file.empty()) executor_.SetProfile(&step_, &draft_step_);
+  executor_.TakeExchanges();  // of loading
 }
 
 Profiler::~Profiler() { executor_.SetProfile(nullptr); }
 
 void Profiler::AddStep() {
   if (step_.empty()) return;
+  const CommStats exchanges = executor_.TakeExchanges();
+  exchanges_.calls += exchanges.calls, exchanges_.bytes += exchanges.bytes;
+  exchanges_.nanoseconds += exchanges.nanoseconds, ++n_steps_;
   if (!draft_step_.empty()) draft_.Add(draft_step_);
   (step_.is_decode() ? decode_ : prompt_).Add(step_);
   trace_.Add(step_);
@@ -69,7 +82,8 @@ std::string Profiler::Report() const {
   const MachineLimits limits = MeasureLimits(static_cast<int>(options.threads), options.isa);
   return CensusReport(prompt_, "prompt", executor_.config(), limits) +
          CensusReport(decode_, "decode", executor_.config(), limits) +
-         (draft_.steps() > 0 ? CensusReport(draft_, "draft", executor_.config(), limits) : "");
+         (draft_.steps() > 0 ? CensusReport(draft_, "draft", executor_.config(), limits) : "") +
+         (exchanges_.calls > 0 ? ExchangesLine(exchanges_, n_steps_) : "");
 }
 
 void Profiler::WriteTrace() const {

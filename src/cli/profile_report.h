@@ -34,8 +34,9 @@ class Profiler {
   // To be called after every step.
   void AddStep();
 
-  // Tables of decode steps, of the others (prompts) and of drafts if there were any, or "" without
-  // --profile. Measures the limits of the machine, after the steps.
+  // Tables of decode steps, of the others (prompts) and of drafts if there were any, and a line for
+  // the exchanges of ranks, or "" without --profile. Measures the limits of the machine, after the
+  // steps.
   std::string Report() const;
   // Writes the file of --trace, if there is one.
   void WriteTrace() const;
@@ -46,6 +47,8 @@ class Profiler {
   StepProfile step_, draft_step_;
   Census decode_, prompt_, draft_;
   Trace trace_;
+  CommStats exchanges_;
+  int64_t n_steps_ = 0;
 };
 
 // Table by phase, longest first, and by kind of layer: time, bytes and share of the limit.

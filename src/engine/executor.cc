@@ -447,6 +447,10 @@ void Executor::SetProfile(StepProfile* steps, StepProfile* drafts) {
   impl_->draft_profile = drafts;
 }
 
+CommStats Executor::TakeExchanges() {
+  return impl_->world ? impl_->world->TakeStats() : CommStats{};
+}
+
 void Executor::PlantCaches(uint64_t seed) {
   FillCaches(impl_->kv, impl_->config, impl_->numerics, seed);
 }

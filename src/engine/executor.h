@@ -75,6 +75,9 @@ class Executor {
   // From now on every step is recorded here, and every draft there, until they are null again.
   void SetProfile(StepProfile* steps, StepProfile* drafts = nullptr);
 
+  // What this rank has exchanged with others since the last call. Asks nobody.
+  CommStats TakeExchanges();
+
   // Fills all caches with valid random rows, so that a sequence may be given any length with
   // SetLength without computing its tokens (measurements).
   void PlantCaches(uint64_t seed);

@@ -67,4 +67,13 @@ Fault RankWorld::Share(const Fault& fault) {
   return first;
 }
 
+CommStats RankWorld::TakeStats() {
+  CommStats all;
+  for (Comm* comm : {ranks_.world, batch_.get(), attention_.get(), group_.get()}) {
+    const CommStats stats = comm->TakeStats();
+    all.calls += stats.calls, all.bytes += stats.bytes, all.nanoseconds += stats.nanoseconds;
+  }
+  return all;
+}
+
 }  // namespace deepinfer

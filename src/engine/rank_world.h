@@ -32,6 +32,8 @@ class RankWorld {
   void BeginSteps(std::chrono::milliseconds deadline);
   // The fault of the lowest rank that has one, on all ranks.
   Fault Share(const Fault& fault);
+  // Of all communicators, since the last time.
+  CommStats TakeStats();
 
  private:
   const Layout layout_;

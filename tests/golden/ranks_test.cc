@@ -211,5 +211,43 @@ TEST(RanksTest, WhatRanksCannotDoIsRefusedByName) {
   EXPECT_THAT(layouts[2], ::testing::StartsWith("--layout tp on 3 ranks: expected a number"));
 }
 
+// Batches with many rows, few and none, and a driver that asks for figures after every step: nobody
+// waits for a call that others do not make.
+TEST(RanksTest, AThousandUnevenStepsWithFiguresEnd) {
+#ifdef DI_SANITIZED
+  constexpr int kSteps = 60;
+#else
+  constexpr int kSteps = 1000;
+#endif
+  ExecutorOptions options = Options("tiny", "release", "auto");
+  options.engine.rank_timeout_s = 20;
+  const auto run = [](Executor& e) {
+    std::mt19937 random(11);
+    std::vector<SeqSlot> slots(3);
+    const Tokens text(40, 7);
+    for (SeqSlot& slot : slots) slot = e.kv().Open();
+    int64_t calls = 0;
+    for (int i = 0; i < kSteps; ++i) {
+      std::vector<SeqRows> rows;
+      for (SeqSlot& slot : slots) {
+        if (random() % 2 == 0 && (&slot != &slots.back() || !rows.empty())) continue;
+        if (e.kv().length(slot) > 30) {
+          e.kv().Close(slot);
+          slot = e.kv().Open();
+        }
+        EXPECT_TRUE(e.kv().Reserve(slot, 40));
+        const int64_t first = e.kv().length(slot), n = 1 + static_cast<int64_t>(random() % 5);
+        rows.push_back({slot, std::span(text).first(static_cast<size_t>(first + n)), first, 1});
+      }
+      e.Step(rows);
+      for (const SeqRows& r : rows) e.kv().SetLength(r.slot, std::ssize(r.tokens));
+      calls += e.TakeExchanges().calls;
+    }
+    return calls;
+  };
+  EXPECT_GT(OnRanks<int64_t>(options, 2, {.layout = "dp"}, run), kSteps);
+  EXPECT_GT(OnRanks<int64_t>(options, 4, {.layout = "tp"}, run), kSteps);
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -1,5 +1,6 @@
 """The program on several ranks, as processes of mpirun."""
 import json
+import re
 import subprocess
 
 import pytest
@@ -46,3 +47,11 @@ def test_what_ranks_cannot_do_is_refused_by_name(args, ranks, sentence):
     assert result.returncode == 2, result.stderr
     assert sentence in result.stderr
     assert result.stdout == ""
+
+
+def test_a_profile_tells_what_ranks_exchange():
+    result = on_ranks(2, "generate", "--model", DEMO, "--threads", 1, "--profile", *PROMPT)
+    assert result.returncode == 0, result.stderr
+    line = re.search(r"^exchanges: ([\d.]+) calls, ([\d.]+) MB, ([\d.]+) ms in each of (\d+) steps$", result.stderr, re.M)
+    assert line, result.stderr
+    assert all(float(figure) > 0 for figure in line.groups())

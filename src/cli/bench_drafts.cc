@@ -292,7 +292,15 @@ void RunBenchDrafts(const DraftFlags& flags) {
   const ordered_json released = SharesJson(whole, whole_bytes, flags.input_len);
   Output out;
   out.Write(SharesLine("this model", shares) + SharesLine("released", released) + "\n" + kHeader);
-  ordered_json list = ordered_json::array();
+  ordered_json report = {{"isa", executor->options().isa},
+                         {"threads", executor->options().threads},
+                         {"layers", executor->config().num_hidden_layers},
+                         {"experts", executor->config().n_routed_experts},
+                         {"vocab", executor->config().vocab_size},
+                         {"overlap", options.routing_overlap},
+                         {"shares", shares},
+                         {"released_shares", released},
+                         {"cells", ordered_json::array()}};
   StatusLine status;
   for (const double tau : flags.taus) {
     status.Show(fmt::format("tau {}", tau));
@@ -300,17 +308,9 @@ void RunBenchDrafts(const DraftFlags& flags) {
     status.Clear();
     out.Write(Line(cell));
     out.Flush();
-    list.push_back(CellJson(cell));
+    report["cells"].push_back(CellJson(cell));
+    WriteJson(*flags.bench, report);  // a run that is cut short keeps what it has
   }
-  WriteJson(*flags.bench, {{"isa", executor->options().isa},
-                           {"threads", executor->options().threads},
-                           {"layers", executor->config().num_hidden_layers},
-                           {"experts", executor->config().n_routed_experts},
-                           {"vocab", executor->config().vocab_size},
-                           {"overlap", options.routing_overlap},
-                           {"shares", shares},
-                           {"released_shares", released},
-                           {"cells", std::move(list)}});
 }
 
 }  // namespace

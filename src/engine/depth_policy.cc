@@ -19,8 +19,12 @@ constexpr double kMostWon = 8;        // that a loss is weighed against
 // Steps with drafts in a row before a plain one is measured again: at first, and in the long run.
 constexpr int64_t kFirstDrafted = 8, kMostDrafted = 128;
 constexpr int64_t kFirstPause = 64, kLongestPause = 4096;
+constexpr double kPauseOfLost = 128;  // steps of a pause, for every plain step lost beyond that
+constexpr double kDraftSteps = 8;     // that the mean cost of a draft is of
+constexpr double kMostGrowth = 3;     // of that mean that a draft counts for
 // The first choice, the eighth, ... verify more than seems worth it, so that chances that
-// are believed small are seen.
+// are believed small are seen. The first of all is no more than the trial: what rows cost is not
+// known yet.
 constexpr int64_t kTrialRows = 2, kTrialFactor = 8, kLongestUntried = 512;
 
 // Chance that the confidence head gives a draft. NaN (bad weights) promises nothing.
@@ -67,7 +71,8 @@ void DepthPolicy::Choose(std::span<const float> confidence, int64_t block,
   is_trial_ = ++n_choices_ == next_trial_;
   if (!is_trial_) return;
   next_trial_ += std::min((kTrialFactor - 1) * n_choices_, kLongestUntried);
-  for (int64_t& depth : depths) depth = std::min(depth + kTrialRows, most_);
+  const int64_t most = n_choices_ == 1 ? std::min(kTrialRows, most_) : most_;
+  for (int64_t& depth : depths) depth = std::min(depth + kTrialRows, most);
 }
 
 void DepthPolicy::Verified(std::span<const float> confidence, int64_t depth, int64_t accepted) {
@@ -91,13 +96,19 @@ void DepthPolicy::Stepped(int64_t n_seqs, int64_t rows, double step_s, double dr
     return;
   }
   if (draft_s == 0) return;
-  const double draft_cost = draft_s / cost_.Seconds(n_seqs);
-  draft_cost_ += (std::min(draft_cost, 3 * draft_cost_) - draft_cost_) / 8;
+  NoteDraft(draft_s / cost_.Seconds(n_seqs));
   if (!std::exchange(is_trial_, false)) Judge(n_seqs, rows, tokens);
   if (pause_ > 0 || ++n_drafted_ < next_plain_) return;
   pause_ = 1;
   n_drafted_ = 0;
   next_plain_ = std::min(2 * next_plain_, kMostDrafted);
+}
+
+// The first draft says more than the belief; then a mean.
+void DepthPolicy::NoteDraft(double cost) {
+  const double weight = 1 / std::min(static_cast<double>(++n_draft_costs_), kDraftSteps);
+  if (n_draft_costs_ > 1) cost = std::min(cost, kMostGrowth * draft_cost_);
+  draft_cost_ += (cost - draft_cost_) * weight;
 }
 
 // Pauses drafting when plain decoding would have emitted more. Counts what was promised and what
@@ -112,8 +123,9 @@ void DepthPolicy::Judge(int64_t n_seqs, int64_t rows, double promised) {
     if (lost_ <= -kMostWon) next_pause_ = kFirstPause;
     return;
   }
-  pause_ = next_pause_;
-  next_pause_ = std::min(2 * next_pause_, kLongestPause);
+  const auto of_lost = static_cast<int64_t>(kPauseOfLost * (lost_ - kMostLost));
+  pause_ = std::clamp(of_lost, next_pause_, kLongestPause);
+  next_pause_ = std::min(2 * pause_, kLongestPause);
   lost_ = kMostLost - kRetrialLost;
   tokens_ = time_ = 0;
 }

@@ -3,8 +3,8 @@
 // A row more costs time; it pays when the chance that its token is emitted is worth more than that
 // time at the rate tokens come at. The chance follows from the confidence head, corrected by what
 // was accepted so far; the time from what a step has to read, corrected by steps measured. When
-// drafting has lost a little against plain decoding it pauses, and is tried again later, less and
-// less often: what it can lose is bounded.
+// drafting has lost a little against plain decoding it pauses, the longer the more it lost, and is
+// tried again later, less and less often: what it can lose is bounded.
 //
 // The decision about a draft uses the confidence of its own slot and those before, never of later
 // ones, and times: so it cannot bias what rejection emits. Pure: times are passed in.
@@ -48,11 +48,13 @@ class DepthPolicy {
 
  private:
   double Chance(float confidence, int64_t slot) const;
+  void NoteDraft(double cost);
   void Judge(int64_t n_seqs, int64_t rows, double promised);
 
   const int64_t most_;
   StepCost cost_;
   double draft_cost_;                        // in plain steps
+  int64_t n_draft_costs_ = 0;                // measured
   std::vector<double> expected_, accepted_;  // by slot: sums of chances and acceptances, fading
   double promised_ = 0;                      // tokens that the drafts of the step promised
   double tokens_ = 0, time_ = 0;             // of the steps judged, fading; time in plain steps

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -148,6 +149,7 @@ constexpr Model kReleased{8.08, 0.752, 3.05};
 struct Workload {
   double tau, overlap;
   Model model = kReleased;
+  std::optional<Model> believed = {};  // when it is another
 
   double MeanChance() const {
     double low = 0, high = 1;
@@ -187,10 +189,11 @@ Gain GainOfPolicy(const Workload& w, int64_t tokens, uint32_t seed) {
   std::gamma_distribution<double> yes(concentration * p), no(concentration * (1 - p));
   std::normal_distribution<double> noise(1, 0.03);
   std::uniform_real_distribution<double> unit(0, 1);
+  const Model belief = w.believed.value_or(w.model);
   const auto believed = [&](int64_t rows) {
-    return w.model.Cost(384 * (1 - std::pow(1 - 6.0 / 384, static_cast<double>(rows))));
+    return belief.Cost(384 * (1 - std::pow(1 - 6.0 / 384, static_cast<double>(rows))));
   };
-  DepthPolicy policy(kBlock, {believed, w.model.draft});
+  DepthPolicy policy(kBlock, {believed, belief.draft});
   double speed = 1, plain_s = 0, seconds = 0, n_late = 0, n_late_drafts = 0;
   for (double n = 0; n < static_cast<double>(tokens);) {
     if (random() % 100 == 0) speed = 0.8 + 0.5 * unit(random);
@@ -275,6 +278,22 @@ TEST(DepthPolicy, IsNeverSlowerThanPlainWhereExpertsAreTheBottleneck) {
       EXPECT_TRUE(gain > 1 || drafted < 0.05) << "tau " << tau << " dense " << model.dense << ": "
                                               << drafted << " of the steps, gain " << gain;
     }
+  }
+}
+
+// A small model: a row takes as long as a step, a draft longer, and the bytes say nothing of it.
+// The fewer drafts it takes to see that, the better.
+TEST(DepthPolicy, SoonSeesThatRowsAndDraftsAreDearerThanBelieved) {
+  constexpr Model kSmall{0.4, 0.1, 1.5, 0.4}, kItsBytes{0.85, 0.025, 0.5};
+  for (const double tau : {1.05, 1.6, 2.6, 3.5, 4.5}) {
+    const Workload w{tau, 0, kSmall, kItsBytes};
+    double gain = 0;
+    for (uint32_t seed = 0; seed < 40; ++seed) {
+      const double one = GainOfPolicy(w, 1000, seed).over_plain;
+      EXPECT_GT(one, 0.96) << "tau " << tau << " seed " << seed;
+      gain += one / 40;
+    }
+    EXPECT_GT(gain, 0.985) << "tau " << tau;
   }
 }
 

@@ -9,12 +9,13 @@ namespace deepinfer {
 namespace {
 
 // Standard deviations, in parts of what they belong to.
-constexpr double kBelief = 0.4;    // of the believed slope
+constexpr double kBelief = 0.8;    // of the believed slope
 constexpr double kNoise = 0.04;    // of a measurement
 constexpr double kDrift = 0.02;    // of machine speed, from step to step
 constexpr double kChange = 0.003;  // of the slope, likewise
 constexpr double kOutlier = 3;     // standard deviations that a measurement counts for at most
 constexpr double kDoubt = 4;       // growth of the variance after one that would count for more
+constexpr double kLeast = 0.5;     // part of the base that one measurement leaves: it stays above 0
 
 }  // namespace
 
@@ -41,7 +42,7 @@ void StepCost::Measured(int64_t rows, double seconds) {
   const double most = kOutlier * std::sqrt(variance);
   const double error = std::clamp(seconds - expected, -most, most);
   const bool is_outlier = std::abs(seconds - expected) > most;
-  base_ += to_base / variance * error;
+  base_ = std::max(base_ + to_base / variance * error, base_ * kLeast);
   slope_ = std::max(slope_ + to_slope / variance * error, 0.0);
   base_base_ -= to_base * to_base / variance;
   base_slope_ -= to_base * to_slope / variance;

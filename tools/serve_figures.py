@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Figures of `deepinfer serve` under load (docs/serving.md).
 
-usage: serve_figures.py DEEPINFER MODEL slowdown RATIO | streams | overhead
+usage: serve_figures.py DEEPINFER MODEL slowdown RATIO [OPTION...] | streams | overhead
 
-slowdown: time of a token of one stream over 20 tokens, beside long new prompts without end, by that without.
+slowdown: time of a step of one stream over 20 tokens, beside long new prompts without end, by that without; and how long its steps
+are. Options are of the server: with --draft-depth fixed --speculative exact a step brings several tokens.
 streams: tokens per second of 8 streams by those of one.
 overhead: processor time of the server for a token of one stream, less the time of the step that computes it. Both in turns.
 """
@@ -23,9 +24,9 @@ SECONDS = 8
 
 class Server:
     def __init__(self, program, model, *args):
-        self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--disable-log-requests", "--speculative", "off", *args],
-            stderr=subprocess.PIPE, text=True)
+        options = args if "--speculative" in args else ("--speculative", "off", *args)
+        self.process = subprocess.Popen([program, "serve", model, "--port", "0", "--disable-log-requests", *options],
+                                        stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             if found := re.search(r"listening on http://\S+:(\d+)", line):
                 self.port = int(found[1])
@@ -37,15 +38,19 @@ class Server:
         connection.request("POST", "/v1/completions", json.dumps({"temperature": 0, "ignore_eos": True, **body}))
         return connection.getresponse()
 
-    def times(self, max_tokens, stop):
-        """When the tokens of one stream came."""
-        times = []
-        for line in self.send({"prompt": [0, random.randrange(3, 4000)], "max_tokens": max_tokens, "stream": True}):
+    def events(self, body, stop):
+        """Of a stream, each with when it came."""
+        events = []
+        for line in self.send(body):
             if line.startswith(b"data: {"):
-                times.append(time.monotonic())
+                events.append((time.monotonic(), json.loads(line[6:])))
             if time.monotonic() > stop:
                 break
-        return times
+        return events
+
+    def times(self, max_tokens, stop):
+        """When the tokens of one stream came."""
+        return [t for t, _ in self.events({"prompt": [0, random.randrange(3, 4000)], "max_tokens": max_tokens, "stream": True}, stop)]
 
 
 def prompts(server, stop, length):
@@ -53,30 +58,44 @@ def prompts(server, stop, length):
         server.send({"prompt": [random.randrange(3, 4000) for _ in range(length)], "max_tokens": 1}).read()
 
 
-def per_token(server, seconds):
-    """Of windows of 20 tokens."""
-    stop, windows = time.monotonic() + seconds, []
+def steps(server, seconds):
+    """Of streams one after the other: seconds of single steps, and of the steps of windows of 20 tokens, in the mean of each."""
+    stop, single, windows = time.monotonic() + seconds, [], []
     while time.monotonic() < stop:
-        times = server.times(500, stop)
-        windows += [(b - a) / 20 for a, b in zip(times[4:], times[24:])]
-    return windows
+        events = server.events({"prompt": [0, random.randrange(3, 4000)], "max_tokens": 500, "stream": True, "logprobs": 0}, stop)
+        times = [t for t, _ in events[4:]]
+        tokens = [len(event["choices"][0]["logprobs"]["tokens"]) for _, event in events[4:]]
+        single += [b - a for a, b in zip(times, times[1:])]
+        begin = 0
+        for end in range(len(times)):
+            while sum(tokens[begin + 2:end + 1]) >= 20:
+                begin += 1
+            if sum(tokens[begin + 1:end + 1]) >= 20:
+                windows.append((times[end] - times[begin]) / (end - begin))
+    return single, windows
+
+
+def spread(values):
+    values = sorted(values)
+    return f"mean {statistics.mean(values):.2f}, 5 to 95 of 100 {values[len(values) // 20]:.2f} to {values[-len(values) // 20]:.2f}"
 
 
 def slowdown(server):
-    per_token(server, 1)
-    plain = statistics.mean(per_token(server, 3))
+    steps(server, 1)
+    plain = statistics.mean(steps(server, 3)[0])
     stop = time.monotonic() + SECONDS
     loaders = [threading.Thread(target=prompts, args=(server, stop, 500)) for _ in range(2)]
     for loader in loaders:
         loader.start()
     time.sleep(0.5)
-    windows = sorted(w / plain for w in per_token(server, SECONDS - 1))
+    single, windows = steps(server, SECONDS - 1)
     for loader in loaders:
         loader.join()
-    plain_after = statistics.mean(per_token(server, 3))
-    print(f"without prompts {plain * 1e3:.2f} ms a token, after {plain_after * 1e3:.2f}; beside prompts by that: mean "
-          f"{statistics.mean(windows):.2f}, 5 to 95 of 100 windows {windows[len(windows) // 20]:.2f} to "
-          f"{windows[-len(windows) // 20]:.2f}")
+    plain_after = statistics.mean(steps(server, 3)[0])
+    single = sorted(s / plain for s in single)
+    print(f"without prompts {plain * 1e3:.2f} ms a step, after {plain_after * 1e3:.2f}; beside prompts by that: windows of 20 tokens "
+          f"{spread(w / plain for w in windows)}; single steps median {statistics.median(single):.2f}, 99 of 100 "
+          f"{single[len(single) * 99 // 100]:.2f}, longest {single[-1]:.2f}")
 
 
 def streams(server):
@@ -125,7 +144,7 @@ def overhead(server, program, model):
 
 def main():
     program, model, what = sys.argv[1:4]
-    args = ("--prefill-slowdown", sys.argv[4]) if what == "slowdown" else ()
+    args = ("--prefill-slowdown", *sys.argv[4:]) if what == "slowdown" else ()
     server = Server(program, model, "--threads", "1", *args)
     try:
         if what == "slowdown":

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 namespace deepinfer {
@@ -9,6 +11,7 @@ namespace deepinfer {
 namespace {
 
 constexpr double kTokens = 20;      // over which the slowdown holds
+constexpr double kMostLonger = 5;   // plain steps, that a chunk may make its step longer by
 constexpr double kNew = 0.3;        // weight of a new measurement
 constexpr double kNewTokens = 0.1;  // likewise
 constexpr double kOutlier = 1;      // it counts for twice what was known, or half of it, at most
@@ -41,18 +44,30 @@ double ChunkPolicy::Seconds(int64_t rows) {
   return std::exp2(below->rate + part * (above->rate - below->rate)) * believed_(rows);
 }
 
+// Steps that bring the tokens over which the slowdown holds.
 int64_t ChunkPolicy::WindowSteps() const {
   return std::max(static_cast<int64_t>(kTokens / tokens_), int64_t{1});
+}
+
+// The window in equal parts of which none grants more than a chunk may take.
+int64_t ChunkPolicy::PartSteps() const {
+  const auto window = static_cast<double>(WindowSteps());
+  const double parts = std::ceil((slowdown_ - 1) * window / kMostLonger);
+  return std::max(static_cast<int64_t>(window / parts), int64_t{1});
+}
+
+// What prompts made the last `steps` steps longer by.
+double ChunkPolicy::Spent(int64_t steps) const {
+  const auto n = std::min(steps, std::ssize(longer_));
+  return std::accumulate(longer_.begin(), longer_.begin() + n, 0.0);
 }
 
 int64_t ChunkPolicy::Rows(int64_t answer_rows, int64_t prompt_rows, int64_t most) {
   most = std::min(most, prompt_rows);
   if (slowdown_ == 0 || answer_rows == 0) return most;
-  const int64_t window = WindowSteps();
-  double spent = 0;
-  for (int64_t i = 0; i < std::min(window - 1, std::ssize(longer_)); ++i)
-    spent += longer_[static_cast<size_t>(i)];
-  const double left = (slowdown_ - 1) * static_cast<double>(window) - spent;
+  double left = std::numeric_limits<double>::infinity();
+  for (const int64_t steps : {WindowSteps(), PartSteps()})
+    left = std::min(left, (slowdown_ - 1) * static_cast<double>(steps) - Spent(steps - 1));
   const double most_seconds = Seconds(answer_rows) * (1 + left);
   int64_t fits = 0, too_many = most + 1;
   while (fits + 1 < too_many) {
@@ -60,7 +75,8 @@ int64_t ChunkPolicy::Rows(int64_t answer_rows, int64_t prompt_rows, int64_t most
     (Seconds(answer_rows + rows) <= most_seconds ? fits : too_many) = rows;
   }
   if (fits == most) return fits;
-  return spent > 0 ? 0 : std::max<int64_t>(fits, 1);
+  if (Spent(WindowSteps() - 1) == 0) return std::max<int64_t>(fits, 1);
+  return Spent(PartSteps() - 1) > 0 ? 0 : fits;
 }
 
 void ChunkPolicy::Stepped(int64_t answer_rows, int64_t prompt_rows, double tokens, double seconds) {

@@ -1,10 +1,15 @@
 // ChunkPolicy: how many rows of prompts a step computes beside rows of answers.
 //
 // A row of a prompt makes the step longer for everybody whose answer goes on in it. Any 20 tokens
-// of an answer may take `slowdown` times as long as without prompts, and no longer. A step reads
-// weights once for all its rows, so one chunk for the time that 20 tokens are granted holds far
-// more rows than 20 small ones: so it is spent at once, earlier only when it suffices for all that
-// is asked for.
+// of an answer may take `slowdown` times as long as without prompts, and no longer; and no step
+// becomes longer by more than five plain ones, or by slowdown - 1 of them where that is more. A
+// step reads weights once for all its rows, so one chunk holds more rows than several small ones
+// of the same time together: so there are as few chunks as that allows. What suffices for all that
+// is asked for is spent earlier.
+//
+// On one layer of released widths (384 experts, 2 threads with AMX, slowdown 2) a chunk of five
+// plain steps every 5 tokens computes 86 prompt tokens a second, one of ten every 10 tokens 101,
+// one of twenty every 20 tokens 129; 99 of 100 tokens come within 6.4, 10.9 and 17.6 plain steps.
 //
 // Expected times: of the steps measured those with about as many rows, scaled in between as
 // believed. StepCost is not used: it trusts the relation between numbers of rows as far as a step
@@ -37,6 +42,8 @@ class ChunkPolicy {
  private:
   double Seconds(int64_t rows);
   int64_t WindowSteps() const;
+  int64_t PartSteps() const;
+  double Spent(int64_t steps) const;
   double Learn(int64_t rows, double seconds);
 
   double slowdown_;

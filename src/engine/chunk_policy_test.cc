@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace deepinfer {
@@ -105,12 +105,27 @@ TEST(ChunkPolicyTest, AStepOfSeveralTokensCountsForThem) {
   }
 }
 
-TEST(ChunkPolicyTest, OneLargeChunkHoldsMoreThanManySmallOnes) {
-  const Trace trace = Simulate({Moe, Moe, 0}, 2, 210);
-  const int64_t rows =
-      std::accumulate(trace.prompt_rows.begin() + 63, trace.prompt_rows.end(), int64_t{0});
-  EXPECT_GT(rows, 7 * 30) << "a row a step costs half a step";
-  EXPECT_EQ(std::ranges::count_if(trace.prompt_rows, [](int64_t n) { return n > 0; }), 11);
+// But for the first chunks, which find out what rows cost.
+TEST(ChunkPolicyTest, NoStepIsMuchLongerThanAPlainOne) {
+  for (const Machine& m : kMachines) {
+    for (const double slowdown : {1.1, 1.5, 1.7, 2., 3., 9.}) {
+      SCOPED_TRACE(testing::Message() << "machine " << &m - kMachines << " slowdown " << slowdown);
+      const Trace trace = Simulate(m, slowdown, 600);
+      const double plain = trace.plain * m.tokens;
+      const double most = 1 + std::max(5., slowdown - 1);
+      EXPECT_LT(*std::max_element(trace.seconds.begin() + 100, trace.seconds.end()) / plain,
+                most * 1.2);
+    }
+  }
+}
+
+// Many rows in one step read the same weights: so as few chunks as that allows.
+TEST(ChunkPolicyTest, ChunksAreAsLargeAsTheyMayBe) {
+  for (const auto& [slowdown, period] : {std::pair(1.25, 20), {1.5, 10}, {2., 5}, {3., 2}}) {
+    const Trace trace = Simulate({Moe, Moe, 0}, slowdown, 300);
+    const auto n = std::ranges::count_if(trace.prompt_rows, [](int64_t rows) { return rows > 0; });
+    EXPECT_NEAR(static_cast<double>(n), 300. / period, 3) << slowdown;
+  }
 }
 
 TEST(ChunkPolicyTest, ASlowerMachineIsFollowed) {

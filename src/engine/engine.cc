@@ -78,6 +78,10 @@ void Engine::Check(const Request& r) const {
     throw Error(Code::kInvalid,
                 fmt::format("max_tokens: expected 0 or more, found {}", r.max_tokens));
   }
+  if (r.max_tokens > 0 && r.sampling.min_tokens > r.max_tokens) {
+    throw Error(Code::kInvalid, fmt::format("min_tokens: expected at most max_tokens, {}, found {}",
+                                            r.max_tokens, r.sampling.min_tokens));
+  }
   if (r.logprobs && (*r.logprobs < 0 || *r.logprobs > kMaxTopLogprobs)) {
     throw Error(Code::kInvalid,
                 fmt::format("logprobs: expected 0 to {}, found {}", kMaxTopLogprobs, *r.logprobs));

@@ -31,6 +31,17 @@ bool SameSecret(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
+constexpr size_t kMostLogged = 256;  // bytes of what a client chose
+
+// As it may stand in a line of text.
+std::string Shown(std::string text) {
+  text.resize(std::min(text.size(), kMostLogged));
+  for (char& c : text) {
+    if (c <= 0x20 || c >= 0x7f) c = '?';  // other bytes than ASCII are below 0
+  }
+  return text;
+}
+
 void WriteLog(const RequestLog& log, bool as_json) {
   const int64_t ms = static_cast<int64_t>(log.seconds() * 1e3);
   const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
@@ -39,20 +50,18 @@ void WriteLog(const RequestLog& log, bool as_json) {
     line = Dump({{"time", time},
                  {"request_id", log.id},
                  {"method", log.method},
-                 {"path", log.path},
+                 {"path", log.path.substr(0, kMostLogged)},
                  {"status", log.status},
                  {"prompt_tokens", log.prompt_tokens},
                  {"completion_tokens", log.completion_tokens},
                  {"finish_reason", log.finish_reason},
                  {"ms", ms},
-                 {"user", log.user}});
+                 {"user", log.user.substr(0, kMostLogged)}});
   } else {
-    line = fmt::format("{} {} {} {} {} {} + {} tokens {} {} ms", time, log.id, log.method, log.path,
-                       log.status, log.prompt_tokens, log.completion_tokens,
-                       log.finish_reason.empty() ? "-" : log.finish_reason, ms);
-    for (char& c : line) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
+    const std::string user = log.user.empty() ? "" : fmt::format(" user {}", Shown(log.user));
+    line = fmt::format("{} {} {} {} {} {} + {} tokens {} {} ms{}", time, log.id, log.method,
+                       Shown(log.path), log.status, log.prompt_tokens, log.completion_tokens,
+                       log.finish_reason.empty() ? "-" : log.finish_reason, ms, user);
   }
   fmt::print(stderr, "{}\n", line);
 }

@@ -481,6 +481,7 @@ def test_spellings_of_special_tokens_stay_text(server):
     ({"prompt": {"a": 1}}, "prompt"),
     ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
     ({"prompt": "a", "max_tokens": "5"}, "max_tokens"),
+    ({"prompt": "a", "max_tokens": 5, "min_tokens": 6}, "min_tokens"),
     ({"prompt": "a", "temperature": "hot"}, "temperature"),
     ({"prompt": "a", "temperature": 3}, "temperature"),
     ({"prompt": "a", "top_p": 0}, "top_p"),
@@ -652,6 +653,13 @@ def test_request_ids(server):
     got, headers, _ = server.request("POST", "/tokenize", b"x" * (33 << 20), {"X-Request-Id": "mine-3"})
     assert got == 413 and headers["X-Request-Id"] == "mine-3"
     assert b"X-Request-Id: " in raw(server, b"hello\r\n\r\n")
+
+
+def test_what_clients_choose_stands_in_the_log(server):
+    server.post("/v1/completions", {"prompt": "a", "user": "ann é\n" + "x" * 1000}, headers={"X-Request-Id": "mine-4"})
+    assert len(server.wait_for(r"mine-4 .* user ann\?\?\?\?x+$")[0]) < 500
+    assert raw(server, b"GET /\xff HTTP/1.1\r\nX-Request-Id: mine-5\r\n\r\n").startswith(b"HTTP/1.1 404 ")
+    server.wait_for(r"mine-5 GET /\? 404 ")
 
 
 # ---- many at once, and those that leave ----

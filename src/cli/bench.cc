@@ -7,14 +7,14 @@
 
 namespace deepinfer {
 
-void AddBench(CLI::App& app) {
+void AddBench(CLI::App& app, Comm* world) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine and the engine on it");
   bench->require_subcommand(1);
   AddBenchKernels(*bench);
-  AddBenchStep(*bench);
-  AddBenchDrafts(*bench);
-  AddBenchLatency(*bench);
-  AddBenchThroughput(*bench);
+  AddBenchStep(*bench, world);
+  AddBenchDrafts(*bench, world);
+  AddBenchLatency(*bench, world);
+  AddBenchThroughput(*bench, world);
 }
 
 }  // namespace deepinfer

@@ -7,10 +7,12 @@ class App;
 
 namespace deepinfer {
 
-void AddBenchDrafts(CLI::App& bench);
+class Comm;
+
+void AddBenchDrafts(CLI::App& bench, Comm* world);
 void AddBenchKernels(CLI::App& bench);
-void AddBenchLatency(CLI::App& bench);
-void AddBenchStep(CLI::App& bench);
-void AddBenchThroughput(CLI::App& bench);
+void AddBenchLatency(CLI::App& bench, Comm* world);
+void AddBenchStep(CLI::App& bench, Comm* world);
+void AddBenchThroughput(CLI::App& bench, Comm* world);
 
 }  // namespace deepinfer

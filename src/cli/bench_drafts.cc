@@ -268,12 +268,12 @@ ordered_json CellJson(const Cell& c) {
           {"speculative", SpeculativeJson(c.drafted)}};
 }
 
-void RunBenchDrafts(const DraftFlags& flags) {
+void RunBenchDrafts(const DraftFlags& flags, Comm* world) {
   EngineOptions options = BenchEngine(*flags.bench);
   options.max_num_seqs = 3;      // the lanes
   options.prefix_cache_mib = 0;  // every cell computes its prompt
   options.max_model_len = flags.input_len + kMostTokens;
-  const std::unique_ptr<Executor> executor = LoadModel(options);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world);
   const int64_t block = executor->draft_tokens();
   if (block == 0) throw Error(Code::kInvalid, "expected a model with draft stages, found none");
   for (const double tau : flags.taus) {
@@ -315,7 +315,7 @@ void RunBenchDrafts(const DraftFlags& flags) {
 
 }  // namespace
 
-void AddBenchDrafts(CLI::App& bench) {
+void AddBenchDrafts(CLI::App& bench, Comm* world) {
   CLI::App* command = bench.add_subcommand(
       "drafts", "Gain of draft tokens at planted acceptance, against what the bytes promise");
   auto flags = std::make_shared<DraftFlags>();
@@ -330,7 +330,7 @@ void AddBenchDrafts(CLI::App& bench) {
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "Of what is accepted")->capture_default_str();
-  command->callback([flags] { RunBenchDrafts(*flags); });
+  command->callback([flags, world] { RunBenchDrafts(*flags, world); });
 }
 
 }  // namespace deepinfer

@@ -174,13 +174,13 @@ void Finish(const RequestFlags& flags, const Profiler& profiler, const Engine& e
   WriteJson(*flags.bench, json);
 }
 
-void RunLatency(const RequestFlags& flags) {
+void RunLatency(const RequestFlags& flags, Comm* world) {
   EngineOptions options = BenchEngine(*flags.bench);
   const std::vector<int64_t> lens =
       LengthsThatFit(*flags.bench, options, "--input-lens", flags.input_lens, flags.output_len);
   const Clock::time_point start = Clock::now();
   if (options.max_model_len == 0) options.max_model_len = std::ranges::max(lens) + flags.output_len;
-  const std::unique_ptr<Executor> executor = LoadModel(options);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world);
   PromptSource source(flags, *executor);
   const double load_s = Seconds(start);
   CatchInterrupts();
@@ -215,7 +215,7 @@ void RunLatency(const RequestFlags& flags) {
   Finish(flags, profiler, engine, &out, std::move(json));
 }
 
-void RunThroughput(const RequestFlags& flags) {
+void RunThroughput(const RequestFlags& flags, Comm* world) {
   const std::vector<int64_t> sizes = ParseCounts("--batch-sizes", flags.batch_sizes);
   EngineOptions options = BenchEngine(*flags.bench);
   const int64_t input_len = LengthsThatFit(*flags.bench, options, "--input-len",
@@ -224,7 +224,7 @@ void RunThroughput(const RequestFlags& flags) {
   options.max_num_seqs = std::ranges::max(sizes);
   options.max_num_batched_tokens = std::max(options.max_num_batched_tokens, options.max_num_seqs);
   if (options.max_model_len == 0) options.max_model_len = input_len + flags.output_len;
-  const std::unique_ptr<Executor> executor = LoadModel(options);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world);
   PromptSource source(flags, *executor);
   CatchInterrupts();
   Engine engine(executor.get());
@@ -276,7 +276,7 @@ std::shared_ptr<RequestFlags> AddRequestFlags(CLI::App* command) {
 
 }  // namespace
 
-void AddBenchLatency(CLI::App& bench) {
+void AddBenchLatency(CLI::App& bench, Comm* world) {
   CLI::App* command =
       bench.add_subcommand("latency", "Time to first token and per output token, by prompt length");
   const std::shared_ptr<RequestFlags> flags = AddRequestFlags(command);
@@ -287,10 +287,10 @@ void AddBenchLatency(CLI::App& bench) {
       ->check(CheckInteger)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->callback([flags] { RunLatency(*flags); });
+  command->callback([flags, world] { RunLatency(*flags, world); });
 }
 
-void AddBenchThroughput(CLI::App& bench) {
+void AddBenchThroughput(CLI::App& bench, Comm* world) {
   CLI::App* command =
       bench.add_subcommand("throughput", "Tokens per second of several sequences at once");
   const std::shared_ptr<RequestFlags> flags = AddRequestFlags(command);
@@ -301,7 +301,7 @@ void AddBenchThroughput(CLI::App& bench) {
       ->check(CheckInteger)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->callback([flags] { RunThroughput(*flags); });
+  command->callback([flags, world] { RunThroughput(*flags, world); });
 }
 
 }  // namespace deepinfer

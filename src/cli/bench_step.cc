@@ -208,7 +208,7 @@ std::string Predictions(const std::vector<Cell>& cells, const MachineLimits& lim
   return text;
 }
 
-void RunBenchStep(const StepFlags& flags) {
+void RunBenchStep(const StepFlags& flags, Comm* world) {
   const std::vector<int64_t> rows = ParseCounts("--rows", flags.rows);
   EngineOptions options = BenchEngine(*flags.bench);
   const std::vector<int64_t> contexts =
@@ -217,7 +217,7 @@ void RunBenchStep(const StepFlags& flags) {
   options.max_num_seqs = 1;
   options.max_num_batched_tokens = *std::ranges::max_element(rows);
   options.max_model_len = *std::ranges::max_element(contexts) + options.max_num_batched_tokens;
-  const std::unique_ptr<Executor> executor = LoadModel(options, true);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world, true);
   const ModelConfig& config = executor->config();
   executor->PlantCaches(1);
   StatusLine status;
@@ -271,7 +271,7 @@ void RunBenchStep(const StepFlags& flags) {
 
 }  // namespace
 
-void AddBenchStep(CLI::App& bench) {
+void AddBenchStep(CLI::App& bench, Comm* world) {
   CLI::App* command = bench.add_subcommand(
       "step", "Time of single steps by rows and context, against the bytes they must read");
   auto flags = std::make_shared<StepFlags>();
@@ -284,7 +284,7 @@ void AddBenchStep(CLI::App& bench) {
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   AddProfileFlags(command, &flags->profile);
-  command->callback([flags] { RunBenchStep(*flags); });
+  command->callback([flags, world] { RunBenchStep(*flags, world); });
 }
 
 }  // namespace deepinfer

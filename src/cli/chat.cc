@@ -115,9 +115,9 @@ void Answer(Engine* engine, const Executor& executor, Request request, Conversat
   conversation->AddAnswer(result.text);
 }
 
-void RunChat(const EngineOptions& options, const ChatFlags& flags) {
+void RunChat(const EngineOptions& options, const ChatFlags& flags, Comm* world) {
   Conversation conversation(flags);
-  const std::unique_ptr<Executor> executor = LoadModel(options);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world);
   Engine engine(executor.get());
   const Request request = MakeRequest(flags.sampling, executor->model_dir());
   CatchInterrupts();
@@ -159,7 +159,7 @@ void RunChat(const EngineOptions& options, const ChatFlags& flags) {
 
 }  // namespace
 
-void AddChat(CLI::App& app) {
+void AddChat(CLI::App& app, Comm* world) {
   CLI::App* command = app.add_subcommand("chat", "Talk with the model, line by line");
   auto flags = std::make_shared<ChatFlags>();
   const std::shared_ptr<EngineOptions> engine = AddEngineFlags(command);
@@ -169,7 +169,7 @@ void AddChat(CLI::App& app) {
   command->add_option("--effort", flags->effort,
                       "How long to reason: low, high, xhigh, max or 1 to 100");
   AddSamplingFlags(command, &flags->sampling);
-  command->callback([flags, engine] { RunChat(*engine, *flags); });
+  command->callback([flags, engine, world] { RunChat(*engine, *flags, world); });
 }
 
 }  // namespace deepinfer

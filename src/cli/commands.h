@@ -11,16 +11,16 @@ namespace deepinfer {
 class Comm;
 
 void AddInspect(CLI::App& app);
-// world: the ranks of an mpirun, or null.
+// world: the ranks of an mpirun, of which this is rank 0, or null.
 void AddGenerate(CLI::App& app, Comm* world);
-void AddChat(CLI::App& app);
-void AddServe(CLI::App& app);
-void AddVerify(CLI::App& app);
+void AddChat(CLI::App& app, Comm* world);
+void AddServe(CLI::App& app, Comm* world);
+void AddVerify(CLI::App& app, Comm* world);
 void AddTokenize(CLI::App& app);
 void AddDetokenize(CLI::App& app);
 void AddRender(CLI::App& app);
 void AddParse(CLI::App& app);
 void AddPlan(CLI::App& app);
-void AddBench(CLI::App& app);
+void AddBench(CLI::App& app, Comm* world);
 
 }  // namespace deepinfer

@@ -65,6 +65,26 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
       ->capture_default_str();
   command->add_option("--numerics", o.numerics, "Rounding points: release, fp32 or trn2")
       ->capture_default_str();
+  command
+      ->add_option("--layout", o.layout,
+                   "What ranks share: ep (experts), tp (heads too), tp8r (heads within 8 ranks) or "
+                   "dp (a batch a rank)")
+      ->capture_default_str();
+  command->add_option("--cp", o.batch_ranks, "Ranks that run one batch together; 0: all")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command
+      ->add_option("--tensor-parallel-size", o.tensor_parallel_size,
+                   "Ranks that share the heads; 0: as many as --layout makes of them")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command
+      ->add_option("--ep", o.expert_parallel_size,
+                   "Ranks that share the experts: all; 0: as many as there are")
+      ->check(CheckInteger)
+      ->capture_default_str();
+  command->add_flag("--enable-expert-parallel")
+      ->description("Experts by id: so it is in every layout");
   command->add_option("--reduce", o.reduce, "Order of sums over ranks: exact")
       ->capture_default_str();
   command

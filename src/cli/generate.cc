@@ -31,7 +31,6 @@ struct GenerateFlags {
   std::optional<int> logprobs;
   bool ignore_eos = false, json = false;
   ProfileFlags profile;
-  std::string layout = "tp";
 };
 
 // Text that gets a begin-of-sentence token, or ids that are taken as they are.
@@ -216,7 +215,7 @@ double ReadBandwidth(int64_t threads) {
 
 void RunGenerate(const EngineOptions& options, const GenerateFlags& flags,
                  const std::vector<Prompt>& prompts, Comm* world) {
-  const std::unique_ptr<Executor> executor = LoadModel(options, false, world, flags.layout);
+  const std::unique_ptr<Executor> executor = LoadModel(options, world);
   Engine engine(executor.get());
   Request request = MakeRequest(flags.sampling, executor->model_dir());
   request.ignore_eos = flags.ignore_eos;
@@ -283,23 +282,9 @@ void AddGenerate(CLI::App& app, Comm* world) {
       ->check(CheckInteger);
   command->add_flag("--json", flags->json, "Print one JSON object when all is done");
   AddProfileFlags(command, &flags->profile);
-  CLI::Option* layout =
-      command
-          ->add_option("--layout", flags->layout,
-                       "What the ranks of mpirun -n N share: ep (experts), tp (heads too) or tp8r "
-                       "(heads within 8 ranks)")
-          ->capture_default_str();
-  command->callback([flags, engine, command, layout, world] {
+  command->callback([flags, engine, command, world] {
     if (flags->logprobs && !flags->json)
       throw Error(Code::kInvalid, "--logprobs: expected --json with it, found none");
-    if (world == nullptr && layout->count() > 0)
-      throw Error(Code::kInvalid, "--layout: expected mpirun -n N, found one process");
-    if (world != nullptr && command->count("--prefix-cache-mib") == 0) engine->prefix_cache_mib = 0;
-    if (world != nullptr && world->rank() != 0) {
-      engine->Validate();
-      LoadModel(*engine, false, world, flags->layout)->Follow();
-      return;
-    }
     RunGenerate(*engine, *flags, ReadPrompts(*command, *flags), world);
   });
 }

@@ -9,12 +9,14 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "config/options.h"
+#include "engine/rank_load.h"
 #include "parallel/mpi_session.h"
 
 namespace deepinfer {
@@ -52,28 +54,36 @@ void PrintAll(const std::string& text) {
 // Until the options are known, see --rank-timeout.
 constexpr std::chrono::seconds kRankDeadline(600);
 
+// Others would do the same work on one rank while the rest wait.
 void ExpectRanksCommand(const Comm* world, const std::vector<std::string>& args) {
-  if (world == nullptr || world->size() == 1 || (!args.empty() && args[0] == "generate")) return;
+  if (world == nullptr || world->size() == 1 || args.empty()) return;
+  const bool is_bench = args[0] == "bench" && args.size() > 1;
+  const std::string command = is_bench ? "bench " + args[1] : args[0];
+  constexpr std::string_view kKnown[] = {
+      "generate",   "chat",          "serve",        "verify",
+      "bench step", "bench latency", "bench drafts", "bench throughput"};
+  if (command.starts_with("-") || std::ranges::find(kKnown, command) != std::end(kKnown)) return;
   throw Error(Code::kUnsupported,
-              fmt::format("mpirun: expected the sub-command generate on {} ranks, found {}",
-                          world->size(), args.empty() ? "none" : "\"" + args[0] + "\""));
+              fmt::format("mpirun: expected a sub-command that loads a model on {} ranks, found "
+                          "\"{}\"",
+                          world->size(), command));
 }
 
-// Returns the exit status of the command.
-int Run(int argc, char** argv, Comm* world) {
+// Rank 0, or the only one. Returns the exit status of the command.
+int RunCommand(int argc, char** argv, Comm* world) {
   CLI::App app("Inference for DeepSeek-V4.1-Flash", "deepinfer");
   app.set_version_flag("--version", "deepinfer " DI_VERSION);
   AddInspect(app);
   AddGenerate(app, world);
-  AddChat(app);
-  AddServe(app);
-  AddVerify(app);
+  AddChat(app, world);
+  AddServe(app, world);
+  AddVerify(app, world);
   AddTokenize(app);
   AddDetokenize(app);
   AddRender(app);
   AddParse(app);
   AddPlan(app);
-  AddBench(app);
+  AddBench(app, world);
   try {
     std::vector<std::string> args = NormalizeArguments(app, {argv + 1, argv + argc});
     ExpectRanksCommand(world, args);
@@ -93,6 +103,17 @@ int Run(int argc, char** argv, Comm* world) {
     throw Error(Code::kInvalid, fmt::format("{} (see --help)", e.what()));
   }
   return 0;
+}
+
+// Rank 0 runs the command; the others do what it says.
+int Run(int argc, char** argv, Comm* world) {
+  if (world != nullptr && world->rank() != 0) {
+    FollowDriver(world);
+    return 0;
+  }
+  const int status = RunCommand(argc, argv, world);
+  if (world != nullptr) SendEnd(world);
+  return status;
 }
 
 }  // namespace

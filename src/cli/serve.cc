@@ -33,13 +33,13 @@ void ReadConfig(const std::string& path, CLI::App* command) {
   }
 }
 
-void RunServe(EngineOptions engine, ServerOptions options) {
+void RunServe(EngineOptions engine, ServerOptions options, Comm* world) {
   if (engine.model.empty()) throw Error(Code::kInvalid, "--model: expected a model, found none");
   if (options.served_model_names.empty()) options.served_model_names.push_back(engine.model);
   engine.Validate();
   const std::string host =
       options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
-  Serve(options, {.load = [&engine] { return LoadModel(engine); },
+  Serve(options, {.load = [&engine, world] { return LoadModel(engine, world); },
                   .listening =
                       [&](uint16_t port) {
                         fmt::print(stderr, "deepinfer: listening on http://{}:{}, loading {}\n",
@@ -50,7 +50,7 @@ void RunServe(EngineOptions engine, ServerOptions options) {
 
 }  // namespace
 
-void AddServe(CLI::App& app) {
+void AddServe(CLI::App& app, Comm* world) {
   CLI::App* command = app.add_subcommand("serve", "Serve the OpenAI API over HTTP");
   auto options = std::make_shared<ServerOptions>();
   const std::shared_ptr<EngineOptions> engine = AddEngineFlags(command);
@@ -82,9 +82,9 @@ void AddServe(CLI::App& app) {
   auto config = std::make_shared<std::string>();
   command->add_option("--config", *config,
                       "File of further options, a line `option = value` each (TOML)");
-  command->callback([options, engine, config, command] {
+  command->callback([options, engine, config, command, world] {
     if (!config->empty()) ReadConfig(*config, command);
-    RunServe(*engine, *options);
+    RunServe(*engine, *options, world);
   });
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/flags.h"
+#include "engine/rank_load.h"
 
 namespace deepinfer {
 namespace {
@@ -62,15 +63,13 @@ void StatusLine::Clear() {
   width_ = 0;
 }
 
-std::unique_ptr<Executor> LoadModel(const EngineOptions& options, bool all_logits, Comm* world,
-                                    const std::string& layout) {
+std::unique_ptr<Executor> LoadModel(const EngineOptions& options, Comm* world, bool all_logits) {
   StatusLine status;
   ExecutorOptions executor_options;
   executor_options.engine = options;
   executor_options.all_logits = all_logits;
   executor_options.world = world;
-  executor_options.layout.layout = layout;
-  if (world != nullptr && world->rank() != 0) return std::make_unique<Executor>(executor_options);
+  if (world != nullptr) SendLoad(executor_options);
   executor_options.progress = [&status](std::string_view what) {
     status.Show(fmt::format("loading: {}", what));
   };

@@ -34,9 +34,9 @@ class StatusLine {
 };
 
 // Loads a model, saying on the terminal what is being done; warns of tensors that are not used.
-// all_logits, world, layout: see ExecutorOptions; only rank 0 says and warns.
-std::unique_ptr<Executor> LoadModel(const EngineOptions& options, bool all_logits = false,
-                                    Comm* world = nullptr, const std::string& layout = "");
+// world: the ranks of an mpirun, of which this is rank 0, or null. all_logits: see ExecutorOptions.
+std::unique_ptr<Executor> LoadModel(const EngineOptions& options, Comm* world,
+                                    bool all_logits = false);
 
 // Progress of a prompt that takes more than one step: "prompt 1024/8192 tokens".
 void ShowPrompt(const Engine& engine, RequestId id, int64_t prompt_tokens, StatusLine* status);

@@ -9,7 +9,7 @@
 
 namespace deepinfer {
 
-void AddVerify(CLI::App& app) {
+void AddVerify(CLI::App& app, Comm* world) {
   CLI::App* command =
       app.add_subcommand("verify", "Compare a small model with golden files; 1 when they differ");
   auto engine = AddModelFlag(command);
@@ -31,9 +31,10 @@ void AddVerify(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--numerics", engine->numerics, "Rounding points: release, fp32 or trn2")
       ->capture_default_str();
-  command->callback([engine, options] {
+  command->callback([engine, options, world] {
     engine->Validate();
     options->engine = *engine;
+    options->world = world;
     const Report report = Verify(*options);
     Output out;
     out.Write(report.Text());

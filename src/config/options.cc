@@ -76,6 +76,9 @@ void EngineOptions::Validate() const {
   CheckRange("prefix-cache-mib", prefix_cache_mib, 0, int64_t{1} << 30);
   CheckRange("threads", threads, 0, 1024);
   CheckRange("rank-timeout", rank_timeout_s, 1, 86400);
+  CheckRange("tensor-parallel-size", tensor_parallel_size, 0, 1024);
+  CheckRange("cp", batch_ranks, 0, 1024);
+  CheckRange("ep", expert_parallel_size, 0, 1024);
   CheckOneOf("isa", isa, {"auto", "generic", "avx2", "avx512", "amx"});
   CheckOneOf("numerics", numerics, {"release", "fp32", "trn2"});
   CheckOneOf("routing", routing, {"model", "uniform"});

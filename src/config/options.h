@@ -44,6 +44,12 @@ struct EngineOptions {
   // Part of its experts that a token shares with the next, 0 to 1, when routing is uniform. -1:
   // left to the hash.
   double routing_overlap = -1;
+  // What ranks share, and how many neighbours run one batch (0: all): LayoutOptions.
+  std::string layout = "tp";
+  int64_t batch_ranks = 0;
+  // Of ranks that share the heads, and that share the experts. 0: whatever there is; else loading
+  // fails when there are not so many.
+  int64_t tensor_parallel_size = 0, expert_parallel_size = 0;
   // Order of sums over ranks. exact: the result does not depend on the number of ranks.
   std::string reduce = "exact";
   // Seconds that a rank waits in a step for the others; while loading, 20 times as long.

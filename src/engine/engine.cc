@@ -253,11 +253,21 @@ std::vector<Delta> Engine::Step() {
   try {
     Compute(step, &deltas);
   } catch (const Error& e) {
+    if (e.code() == Code::kIo) return EndAll(e.what());
     NoteDraftFault(step, e.what());
     ComputeOneByOne(step, &deltas);
   }
   draft_s_ = drafts_ ? DraftNext(step) : 0;
   NoteChunk(step, deltas, SecondsSince(start));
+  return deltas;
+}
+
+std::vector<Delta> Engine::EndAll(const std::string& why) {
+  failure_ = why;
+  std::vector<Delta> deltas;
+  for (const auto& [id, active] : active_)
+    deltas.push_back({.id = id, .finish = FinishReason::kError, .error = why});
+  for (const Delta& delta : deltas) Cancel(delta.id);
   return deltas;
 }
 

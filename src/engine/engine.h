@@ -44,8 +44,12 @@ class Engine {
 
   // Computes one step and returns what is new, at most one delta a request. A request that cannot
   // go on (NaN logits, bad bytes met in the checkpoint) ends with FinishReason::kError. Drafts are
-  // not needed by anybody: when one meets bad bytes, the step goes on without.
+  // not needed by anybody: when one meets bad bytes, the step goes on without. When a rank is gone,
+  // all requests end that way.
   std::vector<Delta> Step();
+
+  // Why no step is possible any more; empty: they are.
+  const std::string& failure() const { return failure_; }
 
   // No request is left: Step has nothing to do.
   bool idle() const { return active_.empty(); }
@@ -106,6 +110,7 @@ class Engine {
   AllowedTokens Allowed(const Active& active);
   int64_t MostTokens(const Request& request) const;
   std::span<const float> RunStep(const StepRecord& step);
+  std::vector<Delta> EndAll(const std::string& why);
   void Compute(const StepRecord& step, std::vector<Delta>* deltas);
   void ComputeOneByOne(const StepRecord& step, std::vector<Delta>* deltas);
   void NoteChunk(const StepRecord& step, std::span<const Delta> deltas, double seconds);
@@ -145,7 +150,7 @@ class Engine {
   Stats::Steps plain_, drafted_;
   double drafts_s_ = 0;
   int64_t n_draft_faults_ = 0;
-  std::string draft_fault_;
+  std::string draft_fault_, failure_;
   PlantedDrafts* planted_ = nullptr;
 };
 

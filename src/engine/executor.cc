@@ -70,15 +70,26 @@ std::string SameOnAllRanks(const EngineOptions& o) {
       o.speculative == "off" ? 0 : o.num_speculative_tokens, o.routing, o.routing_overlap);
 }
 
+// The numbers that options name, against what there is.
+void CheckSizes(const EngineOptions& o, const Layout& layout) {
+  const auto check = [&](const char* option, int64_t named, int size) {
+    if (named == 0 || named == size) return;
+    throw Error(Code::kInvalid,
+                fmt::format("--{}: expected {} (--layout {} on {} ranks, see mpirun -n), found {}",
+                            option, size, o.layout, layout.size(), named));
+  };
+  check("tensor-parallel-size", o.tensor_parallel_size, layout.attention_size());
+  check("ep", o.expert_parallel_size, layout.size());
+}
+
 std::unique_ptr<RankWorld> JoinWorld(const ExecutorOptions& o, const ModelConfig& config) {
-  if (o.world == nullptr || o.world->size() == 1) return nullptr;
-  if (o.engine.prefix_cache_mib > 0) {
-    throw Error(Code::kUnsupported,
-                fmt::format("--prefix-cache-mib: expected 0 with several ranks, found {}",
-                            o.engine.prefix_cache_mib));
-  }
+  const LayoutOptions layout{.layout = o.engine.layout,
+                             .ranks = o.world != nullptr ? o.world->size() : 1,
+                             .batch_ranks = o.engine.batch_ranks};
+  CheckSizes(o.engine, Layout(config, layout));
+  if (layout.ranks == 1) return nullptr;
   o.world->SetDeadline(kLoadTimeouts * std::chrono::seconds(o.engine.rank_timeout_s));
-  return std::make_unique<RankWorld>(config, o.layout, o.world);
+  return std::make_unique<RankWorld>(config, layout, o.world);
 }
 
 KvShape ShapeOf(const ModelConfig& config, const Numerics& numerics, int64_t max_step_rows,
@@ -178,7 +189,11 @@ struct Executor::Impl {
   template <class Fill>
   void Tell(RankRecords::Kind kind, const Fill& fill);
   void RunStep(const ProbeFn* observer);
+  void RunProbedStep(const ProbeFn* observer);
   void ShareFault();
+  void SendRings(SeqSlot slot);
+  void TakeRings();
+  void Plant(uint64_t seed);
   void Follow();
   EngramDims engram_dims() const;
   void ThrowFault() const;
@@ -217,6 +232,7 @@ struct Executor::Impl {
   ForwardOutput last{};  // of the last step
   std::optional<Drafter> drafter;
   std::optional<uint32_t> shuffle_seed;
+  std::vector<std::byte> rings;  // of a slot, on their way to other ranks
   Team team;
 };
 
@@ -244,6 +260,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
       team(static_cast<int>(options.threads)) {
   batch_seqs.reserve(static_cast<size_t>(options.max_num_seqs));
   options.isa = kernels->isa;
+  if (n_batches() > 1) options.prefix_cache_mib = 0;  // rank 0 has the caches of its own batch only
   if (world) world->ExpectSame(SameOnAllRanks(options));
   if (o.progress) o.progress("plans");
   BuildPlans(o.all_logits);
@@ -361,12 +378,46 @@ void Executor::Impl::RunStep(const ProbeFn* observer) {
   ShareFault();
 }
 
+// The observer of the driver, or null on the others. All get what it leaves: it may have written.
+void Executor::Impl::RunProbedStep(const ProbeFn* observer) {
+  const ProbeFn shared = [&](const Probe& probe) {
+    if (observer != nullptr) (*observer)(probe);
+    const int64_t size = probe.type == Probe::Type::kI64 ? 8 : 4;
+    world->ranks().batch->Broadcast(probe.data, *probe.n_rows * probe.cols * size, 0);
+  };
+  RunStep(&shared);
+}
+
 // Bad bytes are met by the rank that owns them.
 void Executor::Impl::ShareFault() {
   if (!world) return;
   world->ranks().world->ThrowIfFailed();
   fault = world->Share(fault);
 }
+
+// What a slot begins with out of the driver's prefix cache. Rings are the same on all ranks.
+void Executor::Impl::SendRings(SeqSlot slot) {
+  const int64_t tokens = kv.length(slot);
+  rings.resize(static_cast<size_t>(kv.ring_bytes()));
+  kv.SaveRings(slot, tokens, rings.data());
+  RankRecords& records = world->records();
+  records.Begin(RankRecords::Kind::kRings);
+  records.Put(&slot, sizeof slot), records.Put(&tokens, sizeof tokens);
+  records.Put(rings.data(), std::ssize(rings));
+  records.Send();
+}
+
+void Executor::Impl::TakeRings() {
+  SeqSlot slot = 0;
+  int64_t tokens = 0;
+  RankRecords& records = world->records();
+  records.Take(&slot, sizeof slot), records.Take(&tokens, sizeof tokens);
+  rings.resize(static_cast<size_t>(kv.ring_bytes()));
+  records.Take(rings.data(), std::ssize(rings));
+  kv.PutRings(slot, tokens, rings.data());
+}
+
+void Executor::Impl::Plant(uint64_t seed) { FillCaches(kv, config, numerics, seed); }
 
 void Executor::Impl::Follow() {
   DI_CHECK(world && !world->is_driver()) << "nobody to follow";
@@ -378,16 +429,35 @@ void Executor::Impl::Follow() {
     own > 0 ? records.SkipRest() : records.End();
   };
   for (;;) {
+    uint64_t seed = 0;
     const RankRecords::Kind kind = records.Receive();
-    if (kind == RankRecords::Kind::kStop) return;
-    if (kind == RankRecords::Kind::kStep) {
-      take_batch([&] { ForEachInput(inputs.inputs(), engram_dims(), take); });
-      RunStep(nullptr);
-    } else {
-      take_batch([&] { drafter->ForEachInput(take); });
-      fault.kind = Fault::kNone;
-      drafter->Run(team, nullptr);
-      ShareFault();
+    switch (kind) {
+      case RankRecords::Kind::kStep:
+      case RankRecords::Kind::kProbedStep:
+        take_batch([&] { ForEachInput(inputs.inputs(), engram_dims(), take); });
+        if (kind == RankRecords::Kind::kStep)
+          RunStep(nullptr);
+        else
+          RunProbedStep(nullptr);
+        break;
+      case RankRecords::Kind::kDraft:
+        take_batch([&] { drafter->ForEachInput(take); });
+        fault.kind = Fault::kNone;
+        drafter->Run(team, nullptr);
+        ShareFault();
+        break;
+      case RankRecords::Kind::kRings:
+        TakeRings();
+        records.End();
+        break;
+      case RankRecords::Kind::kPlant:
+        take(&seed, sizeof seed);
+        records.End();
+        Plant(seed);
+        break;
+      case RankRecords::Kind::kLoad:
+      case RankRecords::Kind::kStop:
+        return;
     }
   }
 }
@@ -452,7 +522,13 @@ CommStats Executor::TakeExchanges() {
 }
 
 void Executor::PlantCaches(uint64_t seed) {
-  FillCaches(impl_->kv, impl_->config, impl_->numerics, seed);
+  if (impl_->world) {
+    RankRecords& records = impl_->world->records();
+    records.Begin(RankRecords::Kind::kPlant);
+    records.Put(&seed, sizeof seed);
+    records.Send();
+  }
+  impl_->Plant(seed);
 }
 
 void Executor::PoisonTemporaries() {
@@ -466,11 +542,19 @@ std::span<const float> Executor::Step(std::span<const SeqRows> seqs, const Probe
   Impl& m = *impl_;
   CheckSeqRows(seqs, m.config, m.options);
   StepInputs* in = m.inputs.inputs();
-  m.Tell(RankRecords::Kind::kStep, [&](int batch, const auto& put) {
-    m.FillInputs(seqs, batch, draft_rows);
-    if (m.world) ForEachInput(in, m.engram_dims(), put);
-  });
-  m.RunStep(observer);
+  for (const SeqRows& seq : seqs) {
+    if (m.world && m.kv.IsJustLoaded(seq.slot)) m.SendRings(seq.slot);
+  }
+  const bool shares_probes = m.world && observer != nullptr;
+  m.Tell(shares_probes ? RankRecords::Kind::kProbedStep : RankRecords::Kind::kStep,
+         [&](int batch, const auto& put) {
+           m.FillInputs(seqs, batch, draft_rows);
+           if (m.world) ForEachInput(in, m.engram_dims(), put);
+         });
+  if (shares_probes)
+    m.RunProbedStep(observer);
+  else
+    m.RunStep(observer);
   m.ThrowFault();
   return {m.last.logits,
           static_cast<size_t>(in->n_world_samples) * static_cast<size_t>(m.config.vocab_size)};

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "config/layout.h"
 #include "config/model_config.h"
 #include "config/options.h"
 #include "engine/drafter.h"
@@ -33,7 +32,6 @@ struct ExecutorOptions {
   // The ranks that share the model, each with an executor of its own; null: this one is alone. Rank
   // 0 runs steps, the others Follow. Outlives the executor.
   Comm* world = nullptr;
-  LayoutOptions layout = {};
 };
 
 class Executor {
@@ -58,7 +56,8 @@ class Executor {
   // slots open and blocks reserved. Returns logits [n, vocab_size] for the wanted rows in order,
   // valid until the next call. Does not change the lengths in kv(): the caller commits with
   // SetLength. Does not allocate. Throws Error for an id outside the vocabulary (before anything is
-  // computed) and for bad checkpoint data met in the step. draft_rows: leave window rows of these
+  // computed) and for bad checkpoint data met in the step; kIo when the world has failed: no
+  // step is possible any more. draft_rows: leave window rows of these
   // tokens for drafts behind them; without, such drafts are poor guesses.
   std::span<const float> Step(std::span<const SeqRows> seqs, const ProbeFn* observer = nullptr,
                               bool draft_rows = true);

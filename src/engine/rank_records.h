@@ -14,7 +14,7 @@ namespace deepinfer {
 
 class RankRecords {
  public:
-  enum class Kind : uint32_t { kStep, kDraft, kStop };
+  enum class Kind : uint32_t { kLoad, kStep, kProbedStep, kDraft, kRings, kPlant, kStop };
 
   // bytes: of the largest record, about; a larger one makes room for itself.
   RankRecords(Comm* world, int64_t bytes);

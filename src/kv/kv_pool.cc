@@ -140,10 +140,14 @@ void KvPool::SaveRings(SeqSlot slot, int64_t tokens, std::byte* to) const {
   });
 }
 
-void KvPool::LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from) {
+void KvPool::PutRings(SeqSlot slot, int64_t tokens, const std::byte* from) {
   ForEachRing(slot, tokens, [from](uint8_t* row, int64_t at, int64_t bytes) {
     std::memcpy(row, from + at, static_cast<size_t>(bytes));
   });
+}
+
+void KvPool::LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from) {
+  PutRings(slot, tokens, from);
   SetLength(slot, tokens);
   seqs_[static_cast<size_t>(slot)].loaded = tokens;
 }

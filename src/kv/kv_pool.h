@@ -87,6 +87,13 @@ class KvPool {
   int64_t ring_bytes() const { return ring_bytes_; }
   void SaveRings(SeqSlot slot, int64_t tokens, std::byte* to) const;
   void LoadRings(SeqSlot slot, int64_t tokens, const std::byte* from);
+  // Has nothing been computed since LoadRings?
+  bool IsJustLoaded(SeqSlot slot) const {
+    const Seq& seq = seqs_[static_cast<size_t>(slot)];
+    return seq.loaded > 0 && seq.written == seq.loaded;
+  }
+  // The bytes of LoadRings alone, of a slot that somebody else keeps the books of.
+  void PutRings(SeqSlot slot, int64_t tokens, const std::byte* from);
 
   int batch(SeqSlot slot) const { return slot % shape_.n_batches; }
   int64_t length(SeqSlot slot) const { return seqs_[static_cast<size_t>(slot)].length; }

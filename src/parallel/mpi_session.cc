@@ -33,9 +33,9 @@ constexpr milliseconds kLeadersFirst(1000);
 
 void Init() {
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS ||
-      provided < MPI_THREAD_FUNNELED)
-    throw Error(Code::kIo, "MPI: expected calls from the main thread of several, found none");
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
+      provided < MPI_THREAD_SERIALIZED)
+    throw Error(Code::kIo, "MPI: expected calls from several threads, found none");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 

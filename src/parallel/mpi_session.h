@@ -9,10 +9,10 @@
 
 namespace deepinfer {
 
-// This process among those of its mpirun. One object, made and destroyed by the main thread, which
-// makes all calls. Without End before its destruction this process leaves because of an error: it
-// waits until the others of its host have told theirs, at most some seconds, and the whole mpirun
-// ends.
+// This process among those of its mpirun. One object, made and destroyed by the main thread; calls
+// come from any thread, one at a time. Without End before its destruction this process leaves
+// because of an error: it waits until the others of its host have told theirs, at most some
+// seconds, and the whole mpirun ends.
 class MpiSession {
  public:
   struct Options {

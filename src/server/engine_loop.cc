@@ -4,10 +4,12 @@
 
 namespace deepinfer {
 
-EngineLoop::EngineLoop(Executor* executor, Deliver deliver)
-    : engine_(executor), deliver_(std::move(deliver)), stats_{engine_.stats(), 0}, thread_([this] {
-        Run();
-      }) {}
+EngineLoop::EngineLoop(Executor* executor, Deliver deliver, Fail fail)
+    : engine_(executor),
+      deliver_(std::move(deliver)),
+      fail_(std::move(fail)),
+      stats_{engine_.stats(), 0},
+      thread_([this] { Run(); }) {}
 
 EngineLoop::~EngineLoop() {
   {
@@ -67,6 +69,7 @@ void EngineLoop::Run() {
     }
     Publish(engine_);
     if (!news.empty()) deliver_(std::move(news));
+    if (!engine_.failure().empty() && fail_) fail_(engine_.failure());
   }
 }
 

@@ -25,9 +25,11 @@ class EngineLoop {
   };
   // Called on the engine's thread with what a step brought, at most once a step; must not block.
   using Deliver = std::function<void(std::vector<News>)>;
+  // The same, behind a step that told all requests why no other is possible.
+  using Fail = std::function<void(const std::string& why)>;
 
   // The executor outlives the loop.
-  EngineLoop(Executor* executor, Deliver deliver);
+  EngineLoop(Executor* executor, Deliver deliver, Fail fail = nullptr);
   // Ends the thread behind the step it is in; what was asked for is dropped.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
@@ -53,6 +55,7 @@ class EngineLoop {
 
   Engine engine_;
   Deliver deliver_;
+  Fail fail_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   // Guarded by mutex_.

@@ -90,7 +90,7 @@ class Server {
     loaded_ = true;
     if (!failure) {
       try {
-        service_.Start(std::move(executor));
+        service_.Start(std::move(executor), [this](std::string why) { Fail(std::move(why)); });
         return events_.ready();
       } catch (...) {
         failure = std::current_exception();
@@ -99,6 +99,13 @@ class Server {
     failure_ = failure;
     Stop();
     Abort();
+  }
+
+  // Running requests have been told.
+  void Fail(std::string why) {
+    if (failure_) return;
+    failure_ = std::make_exception_ptr(Error(Code::kIo, std::move(why)));
+    if (!stopping_) Stop();
   }
 
   asio::awaitable<void> Accept() {

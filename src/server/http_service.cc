@@ -80,13 +80,18 @@ Service::Service(asio::io_context* io, const ServerOptions& options)
 
 Service::~Service() { workers_.join(); }
 
-void Service::Start(std::unique_ptr<Executor> executor) {
+void Service::Start(std::unique_ptr<Executor> executor, std::function<void(std::string why)> fail) {
   executor_ = std::move(executor);
   defaults_ =
       DefaultSampling(GenerationConfig::Load(executor_->model_dir() + "/generation_config.json"));
-  loop_ = std::make_unique<EngineLoop>(executor_.get(), [this](std::vector<EngineLoop::News> news) {
-    asio::post(io_, [this, news = std::move(news)]() mutable { Deliver(std::move(news)); });
-  });
+  loop_ = std::make_unique<EngineLoop>(
+      executor_.get(),
+      [this](std::vector<EngineLoop::News> news) {
+        asio::post(io_, [this, news = std::move(news)]() mutable { Deliver(std::move(news)); });
+      },
+      [this, fail = std::move(fail)](const std::string& why) {
+        asio::post(io_, [fail, why] { fail(why); });
+      });
 }
 
 void Service::Deliver(std::vector<EngineLoop::News> news) {

@@ -8,6 +8,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -52,8 +53,8 @@ class Service {
   Service(boost::asio::io_context* io, const ServerOptions& options);
   ~Service();
 
-  // The model is there: from now on requests are served.
-  void Start(std::unique_ptr<Executor> executor);
+  // The model is there: from now on requests are served. fail: told why they no longer can be.
+  void Start(std::unique_ptr<Executor> executor, std::function<void(std::string why)> fail);
   // From now on new requests are refused.
   void Stop() { stopping_ = true; }
 

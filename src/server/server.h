@@ -35,7 +35,8 @@ struct ServerEvents {
 
 // Listens, loads the model meanwhile (every request but /health is answered by 503 until then) and
 // serves until SIGTERM or SIGINT; then running requests may end within the time-out, or until a
-// second signal. Throws Error when the address cannot be taken, and what `load` throws.
+// second signal. Throws Error when the address cannot be taken, what `load` throws, and when no
+// step is possible any more, after running requests have been told so.
 void Serve(const ServerOptions& options, const ServerEvents& events);
 
 }  // namespace deepinfer

@@ -9,6 +9,7 @@
 #include "checkpoint/model_dir.h"
 #include "config/model_config.h"
 #include "config/numerics.h"
+#include "engine/rank_load.h"
 
 namespace deepinfer {
 
@@ -60,8 +61,12 @@ Report Verify(const VerifyOptions& options) {
         LoadGoldenSet(options.golden_dir, name, engine.numerics, prompt, config.vocab_size));
   }
 
-  Executor executor(
-      {.engine = Fit(engine, sets, options.chunk), .all_logits = true, .progress = {}});
+  const ExecutorOptions load{.engine = Fit(engine, sets, options.chunk),
+                             .all_logits = true,
+                             .progress = {},
+                             .world = options.world};
+  if (options.world != nullptr) SendLoad(load);
+  Executor executor(load);
   Report report(engine.numerics);
   for (const GoldenSet& set : sets) {
     report.CheckModel(set, ReplayModel(executor, set, options.chunk));

@@ -6,18 +6,20 @@
 #include <string>
 
 #include "config/options.h"
+#include "parallel/comm.h"
 #include "verify/report.h"
 
 namespace deepinfer {
 
 struct VerifyOptions {
-  // Model, numerics, isa and threads are used; sizes are chosen to fit the sets.
+  // Model, numerics, isa, threads and layout are used; sizes are chosen to fit the sets.
   EngineOptions engine;
   std::string golden_dir;
   // First part of the golden files' names; empty: the last part of the model directory's name.
   std::string name;
   // Most rows of a step; 0: a prompt is one step.
   int64_t chunk = 0;
+  Comm* world = nullptr;  // as in ExecutorOptions
 };
 
 // Replays every golden set of the model and its numerics mode. Throws Error when there is none,

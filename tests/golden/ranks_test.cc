@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <map>
 #include <random>
 #include <thread>
 
 #include "backend/cpu/select.h"
 #include "base/error.h"
-#include "engine/executor.h"
+#include "engine/engine.h"
+#include "engine/rank_load.h"
 #include "parallel/thread_comm.h"
 
 namespace deepinfer {
@@ -81,20 +83,18 @@ template <class Result>
 Result OnRanks(ExecutorOptions options, int ranks, const LayoutOptions& layout,
                const std::function<Result(Executor&)>& run) {
   const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(60));
-  options.layout = layout;
+  options.engine.layout = layout.layout, options.engine.batch_ranks = layout.batch_ranks;
   std::vector<std::thread> followers;
-  for (int r = 1; r < ranks; ++r) {
-    followers.emplace_back([o = options, &comm = *comms[static_cast<size_t>(r)]]() mutable {
-      o.world = &comm;
-      Executor(o).Follow();
-    });
-  }
+  for (int r = 1; r < ranks; ++r)
+    followers.emplace_back(FollowDriver, comms[static_cast<size_t>(r)].get());
   options.world = comms[0].get();
   Result result;
   {
+    SendLoad(options);
     Executor driver(options);
     result = run(driver);
   }
+  SendEnd(options.world);
   for (std::thread& t : followers) t.join();
   return result;
 }
@@ -201,12 +201,99 @@ TEST(RanksTest, ARankThatCannotLoadEndsInItsErrorOnEveryRank) {
   EXPECT_EQ(ends[0], "rank 1: " + ends[1]);
 }
 
+// Every request of `prompts` at once; the bits of the answers, and what is told of them.
+Bits Answers(Engine* engine, const std::vector<Tokens>& prompts, int64_t* n_cached) {
+  for (const Tokens& prompt : prompts) {
+    Request request;
+    request.prompt = prompt;
+    request.sampling.temperature = 0.8f;
+    request.seed = 5;
+    request.max_tokens = 60;
+    request.ignore_eos = true;
+    request.logprobs = 2;
+    engine->Submit(request);
+  }
+  std::map<RequestId, Bits> bits;
+  while (!engine->idle()) {
+    for (const Delta& delta : engine->Step()) {
+      EXPECT_EQ(delta.error, "");
+      *n_cached = std::max(*n_cached, delta.n_cached);
+      for (const TokenLogprob& t : delta.logprobs) {
+        bits[delta.id].push_back(static_cast<uint32_t>(t.id));
+        bits[delta.id].push_back(std::bit_cast<uint32_t>(static_cast<float>(t.logprob)));
+      }
+    }
+  }
+  Bits all;
+  for (const auto& [id, b] : bits) all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+// Prompts that go on from what others left, one that is put back for want of blocks and goes on
+// from its own.
+Bits RunShared(Executor& e) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<TokenId> id(3, 60);
+  Tokens common(130), other(130);
+  for (Tokens* text : {&common, &other})
+    std::generate(text->begin(), text->end(), [&] { return id(random); });
+  Tokens longer = common;
+  longer.insert(longer.end(), other.begin(), other.begin() + 20);
+  Engine engine(&e);
+  int64_t n_cached = 0;
+  Bits bits = Answers(&engine, {common}, &n_cached);
+  EXPECT_EQ(n_cached, 0);
+  for (const std::vector<Tokens>& prompts :
+       {std::vector{longer, other}, std::vector{other, common, longer}}) {
+    const Bits more = Answers(&engine, prompts, &n_cached);
+    bits.insert(bits.end(), more.begin(), more.end());
+  }
+  EXPECT_EQ(n_cached, e.options().prefix_cache_mib > 0 ? 128 : 0);
+  EXPECT_GT(engine.stats().n_preemptions, 0);
+  return bits;
+}
+
+TEST(RanksTest, WhatOthersHaveComputedGivesTheSameBits) {
+  ExecutorOptions o = Options("tiny", "release", "auto");
+  o.engine.max_model_len = 256;
+  o.engine.num_kv_blocks = 6;
+  o.engine.prefix_cache_mib = 8;
+  o.engine.draft_depth = "fixed";
+  Executor alone(o);
+  const Bits want = RunShared(alone);
+  EXPECT_EQ(alone.options().prefix_cache_mib, 8);
+  for (const World& world : {World{"tp", 2}, World{"ep", 4}, World{"tp", 4, 2}}) {
+    EXPECT_TRUE(OnRanks<Bits>(o, world.ranks,
+                              {.layout = world.layout, .batch_ranks = world.batch_ranks},
+                              RunShared) == want)
+        << world.layout << " on " << world.ranks << " ranks, batches of " << world.batch_ranks;
+  }
+}
+
+TEST(RanksTest, AnEngineEndsAllItsRequestsWhenARankIsGone) {
+  const auto ends = EndsOf(2, [](int rank, ExecutorOptions o) {
+    Executor e(o);
+    if (rank == 1) return;
+    Engine engine(&e);
+    Request request;
+    request.prompt = {1, 2, 3};
+    for (int i = 0; i < 5; ++i) engine.Submit(request);  // more than run at once
+    const std::vector<Delta> deltas = engine.Step();
+    EXPECT_EQ(deltas.size(), 5u);
+    for (const Delta& delta : deltas) EXPECT_EQ(delta.error, engine.failure());
+    EXPECT_TRUE(engine.idle());
+    EXPECT_THAT(engine.failure(), ::testing::HasSubstr("expected 2 ranks within 5000 ms"));
+  });
+  EXPECT_EQ(ends[0] + ends[1], "");
+}
+
 TEST(RanksTest, WhatRanksCannotDoIsRefusedByName) {
   const auto ends = EndsOf(2, [](int, ExecutorOptions o) {
-    o.engine.prefix_cache_mib = 64;
+    o.engine.tensor_parallel_size = 4;
     Executor e(o);
   });
-  EXPECT_EQ(ends[0], "--prefix-cache-mib: expected 0 with several ranks, found 64");
+  EXPECT_EQ(ends[0],
+            "--tensor-parallel-size: expected 2 (--layout tp on 2 ranks, see mpirun -n), found 4");
   const auto layouts = EndsOf(3, [](int, ExecutorOptions o) { Executor e(o); });
   EXPECT_THAT(layouts[2], ::testing::StartsWith("--layout tp on 3 ranks: expected a number"));
 }

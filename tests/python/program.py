@@ -16,8 +16,26 @@ TIMEOUT_S = 120
 
 
 def environment(extra=None):
+    """Of a run: no option comes from outside, and mpirun may be root's."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("DEEPINFER_")}
-    return {**clean, **(extra or {})}
+    return {**clean, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(extra or {})}
+
+
+def mpirun(ranks, *args):
+    """The command line of the program on so many ranks, also on fewer processors."""
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+            "-n", str(ranks), PROGRAM, *map(str, args)]
+
+
+def rank_processes(process):
+    """Ids of the processes of an mpirun, by rank."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ranks = {}
+    for child in children:
+        found = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", Path(f"/proc/{child}/environ").read_bytes())
+        if found:
+            ranks[int(found[1])] = int(child)
+    return [ranks[r] for r in range(len(ranks))]
 
 
 def run(*args, env=None, **kwargs):
@@ -25,8 +43,9 @@ def run(*args, env=None, **kwargs):
                           env=environment(env), check=False, **kwargs)
 
 
-def start(*args, **kwargs):
-    return subprocess.Popen([PROGRAM, *map(str, args)], env=environment(), **kwargs)
+def start(*args, ranks=1, **kwargs):
+    command = mpirun(ranks, *args) if ranks > 1 else [PROGRAM, *map(str, args)]
+    return subprocess.Popen(command, env=environment(), **kwargs)
 
 
 def generate(*args, model=DEMO, **kwargs):

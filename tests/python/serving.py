@@ -1,21 +1,25 @@
-"""Runs `deepinfer serve` for tests."""
+"""Runs `deepinfer serve` for tests. DI_RANKS: on so many ranks (as scripts/test.sh does with a part of the tests)."""
 import http.client
 import json
+import os
 import re
 import signal
 import subprocess
 import threading
 import time
 
-from program import DEMO, TIMEOUT_S, start
+from program import DEMO, TIMEOUT_S, rank_processes, start
+
+RANKS = int(os.environ.get("DI_RANKS", "1"))
 
 
 class Server:
     """A server on a free port. `with` waits until it is ready, and stops it in the end."""
 
-    def __init__(self, *args, model=DEMO, threads=1):
-        self.process = start("serve", model, "--port", 0, "--threads", threads, *args, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE, text=True)
+    def __init__(self, *args, model=DEMO, threads=1, ranks=RANKS):
+        self.ranks = ranks
+        self.process = start("serve", model, "--port", 0, "--threads", threads, *args, ranks=ranks,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.log = []
         self.port = None
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -46,9 +50,10 @@ class Server:
             self.stop()
 
     def stop(self, signals=1):
-        """Asks it to end; the exit status."""
+        """Asks it to end; the exit status. Of several ranks rank 0 is asked."""
+        server = self.process.pid if self.ranks == 1 else rank_processes(self.process.pid)[0]
         for _ in range(signals):
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(server, signal.SIGTERM)
         try:
             status = self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,8 @@ import subprocess
 import pytest
 
 import many_experts
-from program import ROOT, environment, generate
-from test_ranks import MPI, answer, mpirun
+from program import ROOT, environment, generate, mpirun
+from test_ranks import answer
 
 RANKS = 64
 ARGS = ["--prompt-ids", "[0,17,40,300,301,302,303,304]", "--max-tokens", 16, "--ignore-eos", "--temperature", 0, "--logprobs", 20,
@@ -21,7 +21,7 @@ def fixture_model(tmp_path_factory):
 
 def run(model, layout):
     command = mpirun(RANKS, "generate", "--model", model, "--json", "--threads", 1, "--layout", layout, *ARGS)
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(MPI), check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
 
 
 def test_every_layout_that_fits_gives_the_tokens_and_log_probabilities_of_one_rank(model):

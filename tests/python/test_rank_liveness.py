@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from program import DEMO, PROGRAM, ROOT, environment
-from test_ranks import MPI, mpirun
+from program import DEMO, PROGRAM, ROOT, environment, mpirun
 
 PROBE = ROOT / "build/release/src/parallel/mpi_probe"
 DEADLINE_S = 1.5
@@ -41,7 +40,7 @@ def is_running(process):
 def run_probe(ranks, what, victim, at, calls, seed, ranks_per_host):
     command = mpirun(ranks)[:-1] + [PROBE, what, victim, at, calls, seed, int(DEADLINE_S * 1000), ranks_per_host]
     begin = time.monotonic()
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, env=environment(MPI),
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60, env=environment(),
                             check=False)
     sentences = {int(rank): text for rank, text in re.findall(r"^rank (\d): (.*)$", result.stderr, re.M)}
     return result, sentences, time.monotonic() - begin
@@ -83,7 +82,7 @@ def test_a_rank_that_is_lost_ends_an_answer(ranks, victim, sign):
     args = ["generate", "--model", model, "--prompt-ids", "[0,17,40]", "--max-tokens", 1900, "--ignore-eos",
             "--threads", 1, "--rank-timeout", 1, "--max-model-len", 2048, "--speculative", "off", *layout]
     process = subprocess.Popen(mpirun(ranks, *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=environment(MPI))
+                               env=environment())
     try:
         assert process.stdout.read(8)  # the answer has begun
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

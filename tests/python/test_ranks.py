@@ -5,20 +5,14 @@ import subprocess
 
 import pytest
 
-from program import DEMO, PROGRAM, environment, generate
+from program import DEMO, environment, generate, mpirun
 
 PROMPT = ["--prompt", "In the beginning God created the heaven and the earth.", "--max-tokens", 24]
-MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
-def mpirun(ranks, *args):
-    return ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
-            "-n", str(ranks), PROGRAM, *map(str, args)]
 
 
 def on_ranks(ranks, *args):
     return subprocess.run(mpirun(ranks, *args), capture_output=True, text=True, timeout=120,
-                          env=environment(MPI), check=False)
+                          env=environment(), check=False)
 
 
 def answer(result):
@@ -38,8 +32,6 @@ def test_an_answer_is_that_of_one_rank(sampling):
 
 @pytest.mark.parametrize("args, ranks, sentence", [
     (["generate", "--model", DEMO, *PROMPT], 3, "divides the 16 experts"),
-    (["generate", "--model", DEMO, *PROMPT, "--prefix-cache-mib", 8], 2, "--prefix-cache-mib: expected 0"),
-    (["serve", "--model", DEMO], 2, 'expected the sub-command generate on 2 ranks, found "serve"'),
     (["generate", "--model", DEMO, *PROMPT, "--max-tokens", 0], 2, "max-tokens"),
 ])
 def test_what_ranks_cannot_do_is_refused_by_name(args, ranks, sentence):

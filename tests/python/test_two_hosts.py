@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from program import DEMO, PROGRAM, environment, generate
+from program import DEMO, PROGRAM, environment, generate, mpirun
 from test_rank_liveness import PROBE
-from test_ranks import MPI, answer, mpirun
+from test_ranks import answer
 
 SCRIPT = Path(__file__).parent / "two_hosts.sh"
 NAME = f"di{os.getpid() % 1000000}"
@@ -38,18 +38,18 @@ def test_answers_are_those_of_one_rank_until_the_cable_is_cut(cable):
     if not cable:  # pretended hosts, TCP within this machine
         command = mpirun(4)
         probe = [*command[:-1], "--mca", "btl", "tcp,self", PROBE, "none", "0", "0", "60", "1", "9000", "2"]
-        subprocess.run(list(map(str, probe)), check=True, timeout=60, env=environment(MPI))
+        subprocess.run(list(map(str, probe)), check=True, timeout=60, env=environment())
         return
     args = ["--prompt", "In the beginning", "--prompt-ids", "[0,17,40]", "--max-tokens", 24, "--temperature", 0,
             "--logprobs", 3, "--ignore-eos"]
     result = subprocess.run(two_hosts("run", PROGRAM, "generate", "--model", DEMO, "--json", "--threads", 1, *args),
-                            capture_output=True, text=True, timeout=60, env=environment(MPI), check=False)
+                            capture_output=True, text=True, timeout=60, env=environment(), check=False)
     assert result.returncode == 0, result.stderr
     assert answer(result.stdout) == answer(generate(*args))
 
     args = ["--prompt", "In", "--max-tokens", 1900, "--ignore-eos", "--threads", 1, "--rank-timeout", TIMEOUT_S]
     process = subprocess.Popen(two_hosts("run", PROGRAM, "generate", "--model", DEMO, *args), text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(MPI))
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     try:
         assert process.stdout.read(8)  # the answer has begun
         subprocess.run(two_hosts("cut"), check=True)

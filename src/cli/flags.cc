@@ -85,7 +85,16 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
       ->capture_default_str();
   command->add_flag("--enable-expert-parallel")
       ->description("Experts by id: so it is in every layout");
-  command->add_option("--reduce", o.reduce, "Order of sums over ranks: exact")
+  command
+      ->add_option(
+          "--reduce", o.reduce,
+          "Sums over ranks: exact (the bits of one rank) or fast (partial sums, added in rank "
+          "order)")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--engram", o.engram,
+          "Engram tables: host (one for all ranks), rows-fp8 or rows-bf16 (cut over ranks)")
       ->capture_default_str();
   command
       ->add_option("--rank-timeout", o.rank_timeout_s,

@@ -132,7 +132,7 @@ void RunPlan(const PlanFlags& flags, const std::string& model) {
                 fmt::format("--rows: expected an integer from 1 to 65536, found {}", flags.rows));
   const Layout layout(config, flags.layout);
   RankPlan plan{RankMemory(config, layout, 0),
-                HostMemory(config),
+                HostMemory(config, layout),
                 Census(PlanExchanges(config, layout, flags.rows)),
                 {}};
   if (config.num_nextn_predict_layers > 0)
@@ -161,6 +161,14 @@ void AddPlan(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--ep", flags->layout.ranks, "Ranks, over which experts are spread")
       ->check(CheckInteger)
+      ->capture_default_str();
+  command
+      ->add_option("--reduce", flags->layout.reduce,
+                   "exact (the bits of one rank) or fast (partial sums, added in rank order)")
+      ->capture_default_str();
+  command
+      ->add_option("--engram", flags->layout.engram,
+                   "Engram tables: host, rows-fp8 or rows-bf16 (cut over ranks)")
       ->capture_default_str();
   command->add_option("--rows", flags->rows, "Tokens of the step, each with logits")
       ->check(CheckInteger)

@@ -20,6 +20,22 @@ Cuts EqualRuns(int64_t count, int64_t unit, int64_t ranks) {
   return cuts;
 }
 
+// Runs of `unit` out of `count`: as EvenRuns, or, where there are fewer units than ranks, one on
+// each of some ranks that lie evenly apart.
+std::vector<Range> SpreadRuns(int64_t count, int64_t unit, int64_t ranks) {
+  const int64_t units = (count + unit - 1) / unit;
+  std::vector<Range> runs;
+  if (units >= ranks) {
+    for (int64_t r = 0; r < ranks; ++r)
+      runs.push_back({units * r / ranks * unit, std::min(units * (r + 1) / ranks * unit, count)});
+    return runs;
+  }
+  runs.assign(static_cast<size_t>(ranks), {count, count});
+  for (int64_t u = 0; u < units; ++u)
+    runs[static_cast<size_t>(u * ranks / units)] = {u * unit, std::min((u + 1) * unit, count)};
+  return runs;
+}
+
 // `ranks` runs whose numbers of units differ by one at most.
 Cuts EvenRuns(int64_t count, int64_t unit, int64_t ranks) {
   const int64_t units = (count + unit - 1) / unit;
@@ -55,6 +71,12 @@ int AttentionSize(const ModelConfig& c, const LayoutOptions& o, int batch_size) 
               fmt::format("--layout: expected one of dp, ep, tp, tp8r, found \"{}\"", o.layout));
 }
 
+bool IsFast(const std::string& reduce) {
+  if (reduce == "exact" || reduce == "fast") return reduce == "fast";
+  throw Error(Code::kInvalid,
+              fmt::format("--reduce: expected exact or fast, found \"{}\"", reduce));
+}
+
 constexpr int64_t kBlock = 32;        // one block of the quantisers, one scale tile
 constexpr int64_t kVocabUnit = 128;   // words of a rank, whole cache lines of logits
 constexpr int64_t kMostRanks = 1024;  // of a world
@@ -62,7 +84,16 @@ constexpr int64_t kMostRanks = 1024;  // of a world
 }  // namespace
 
 Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
-    : config_(c), size_(static_cast<int>(o.ranks)) {
+    : config_(c),
+      adds_partial_sums_(IsFast(o.reduce)),
+      engram_(o.engram == "rows-fp8"    ? Engram::kRowsFp8
+              : o.engram == "rows-bf16" ? Engram::kRowsBf16
+                                        : Engram::kHost),
+      size_(static_cast<int>(o.ranks)) {
+  if (engram_ == Engram::kHost && o.engram != "host")
+    throw Error(
+        Code::kInvalid,
+        fmt::format("--engram: expected one of host, rows-fp8, rows-bf16, found \"{}\"", o.engram));
   if (o.ranks < 1 || o.ranks > kMostRanks)
     throw Error(Code::kInvalid,
                 fmt::format("ranks: expected 1 to {}, found {}", kMostRanks, o.ranks));
@@ -90,6 +121,17 @@ Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
                           "wo_b",
                           kBlock, low));
   group_size_ = static_cast<int>(std::max<int64_t>(1, a / c.o_groups));
+  if (adds_partial_sums_ && group_size_ > 1 && c.head_dim % kBlock != 0)
+    Refuse(o,
+           fmt::format("expected heads of a multiple of {} columns, found {}", kBlock, c.head_dim));
+  if (size_ > batch_size_ && (adds_partial_sums_ || cuts_engram()))
+    throw Error(Code::kUnsupported,
+                fmt::format("--layout {} on {} ranks in {} batches: expected --reduce exact and "
+                            "--engram host, found {} and {}",
+                            o.layout, o.ranks, n_batches(), o.reduce, o.engram));
+  const int64_t inter = c.moe_intermediate_size;
+  shared_ = adds_partial_sums_ ? SpreadRuns(inter, inter % 128 == 0 ? 128 : kBlock, size_)
+                               : std::vector<Range>(static_cast<size_t>(size_), {0, inter});
   heads_ = EvenRuns(c.num_attention_heads, 1, a);
   low_ = EvenRuns(low, a > 1 ? kBlock : 1, a);
   out_ = EvenRuns(c.hidden_size, kBlock, a);
@@ -117,23 +159,59 @@ int NumberBehind(std::string_view name, std::string_view key) {
 
 }  // namespace
 
-Share Layout::RowsOf(std::string_view tensor, int rank) const {
+Range Layout::LowOf(int attention_rank) const {
+  if (!adds_partial_sums_ || group_size_ == 1) return At(low_, attention_rank);
+  const int64_t group = attention_rank / group_size_, rank = config_.o_lora_rank;
+  return {group * rank, (group + 1) * rank};
+}
+
+Range Layout::SharedColumns(int rank) const { return shared_[static_cast<size_t>(rank)]; }
+
+Range Layout::EngramRows(int layer, int rank) const {
+  const auto table = static_cast<size_t>(config_.engram_index(layer));
+  return At(EqualRuns(config_.engram_num_embeddings[table], 1, size_), rank);
+}
+
+Slice Layout::SliceOfAttention(std::string_view tensor, int rank) const {
   const int p = attention_rank(rank);
   const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
-  if (tensor == "embed.weight" || tensor == "head.weight" || Has(tensor, "markov_head.head."))
-    return {At(vocab_, rank % batch_size_), config_.vocab_size};
-  if (Has(tensor, ".attn.attn_sink")) return {At(heads_, p), heads};
-  if (Has(tensor, ".attn.wq_b."))
-    return {{At(heads_, p).begin * dim, At(heads_, p).end * dim}, heads * dim};
-  if (Has(tensor, ".attn.wo_a.")) return {At(low_, p), low_.back()};
-  if (Has(tensor, ".attn.wo_b.")) return {At(out_, p), config_.hidden_size};
+  const Range own = At(heads_, p), low = LowOf(p);
+  if (Has(tensor, ".attn_sink")) return {{own, heads}, {}};
+  if (Has(tensor, ".attn.wq_b.")) return {{{own.begin * dim, own.end * dim}, heads * dim}, {}};
+  if (Has(tensor, ".attn.wo_a.")) {
+    if (!adds_partial_sums_ || group_size_ == 1) return {{low, low_.back()}, {}};
+    return {{low, low_.back()}, {At(group_columns_, p % group_size_), group_columns_.back()}};
+  }
+  if (!Has(tensor, ".attn.wo_b.")) return {};
+  if (adds_partial_sums_) return {{}, {low, low_.back()}};
+  return {{At(out_, p), config_.hidden_size}, {}};
+}
+
+Slice Layout::SliceOfExperts(std::string_view tensor, int rank) const {
+  if (Has(tensor, ".shared_experts.")) {
+    const Share own{SharedColumns(rank), config_.moe_intermediate_size};
+    return Has(tensor, ".w2.") ? Slice{{}, own} : Slice{own, {}};
+  }
   if (!Has(tensor, ".ffn.experts.")) return {};
   const bool draft = tensor.starts_with("mtp.");
   const int layer =
       draft ? static_cast<int>(config_.num_hidden_layers) : NumberBehind(tensor, "layers.");
   const Range own = experts(layer, rank);
   const int expert = NumberBehind(tensor, ".experts.");
-  return {{0, expert >= own.begin && expert < own.end ? 1 : 0}, 1};
+  return {{{0, expert >= own.begin && expert < own.end ? 1 : 0}, 1}, {}};
+}
+
+Slice Layout::SliceOf(std::string_view tensor, int rank) const {
+  const bool markov =
+      Has(tensor, "markov_head.head.") || (adds_partial_sums_ && Has(tensor, "markov_head.embed."));
+  if (tensor == "embed.weight" || tensor == "head.weight" || markov)
+    return {{At(vocab_, rank % batch_size_), config_.vocab_size}, {}};
+  if (cuts_engram() && Has(tensor, ".engram.embed.")) {
+    const int layer = NumberBehind(tensor, "layers.");
+    const auto table = static_cast<size_t>(config_.engram_index(layer));
+    return {{EngramRows(layer, rank), config_.engram_num_embeddings[table]}, {}};
+  }
+  return Has(tensor, ".attn.") ? SliceOfAttention(tensor, rank) : SliceOfExperts(tensor, rank);
 }
 
 }  // namespace deepinfer

@@ -19,6 +19,11 @@ struct LayoutOptions {
   // --cp: neighbours that run one batch, 0: all (in dp: 1). Batches are computed side by side, as
   // parts of one step.
   int64_t batch_ranks = 0;
+  // exact: whole sums only, the bits of one rank. fast: partial sums, added in rank order.
+  std::string reduce = "exact";
+  // Engram tables: host (mapped, of which the ranks of a host share the pages), rows-fp8 or
+  // rows-bf16 (a range of rows on each rank, as stored or decoded while loading).
+  std::string engram = "host";
 };
 
 // A half-open range of columns, experts or words.
@@ -29,7 +34,8 @@ struct Range {
 };
 
 // Everything is cut by rows of the weights [outputs, inputs], so a rank holds contiguous bytes, and
-// the columns that a rank computes are whole sums. cuts: rank p of the ranks that share something
+// the columns that a rank computes are whole sums; with --reduce fast wo_b, the shared experts' w2
+// and some wo_a are cut by inputs instead. cuts: rank p of the ranks that share something
 // has [cuts[p], cuts[p + 1]).
 using Cuts = std::vector<int64_t>;
 inline Range At(const Cuts& cuts, int64_t p) {
@@ -41,6 +47,9 @@ struct Share {
   Range own{0, 1};
   int64_t of = 1;
   bool whole() const { return own.size() == of; }
+};
+struct Slice {
+  Share rows, cols;
 };
 
 class Layout {
@@ -59,9 +68,13 @@ class Layout {
   // Neighbours among them that share one output group, 1 when each has whole groups.
   int group_size() const { return group_size_; }
 
-  // Which rows of a tensor of the checkpoint a rank holds: by its name, also that of its scales,
-  // counted in rows of the weight [outputs, inputs]; of attn_sink in heads.
-  Share RowsOf(std::string_view tensor, int rank) const;
+  bool adds_partial_sums() const { return adds_partial_sums_; }  // --reduce fast
+  bool cuts_engram() const { return engram_ != Engram::kHost; }
+  bool decodes_engram() const { return engram_ == Engram::kRowsBf16; }
+
+  // Which part of a tensor of the checkpoint a rank holds: by its name, also that of its scales,
+  // counted in rows and columns of the weight [outputs, inputs]; of attn_sink in heads.
+  Slice SliceOf(std::string_view tensor, int rank) const;
 
   // Over the world: routed experts by id.
   Range experts(int layer, int rank) const;
@@ -69,15 +82,29 @@ class Layout {
   const Cuts& vocab() const { return vocab_; }
   // Over the ranks that share the heads.
   const Cuts& heads() const { return heads_; }
-  const Cuts& low() const { return low_; }  // rows of wo_a: o_groups * o_lora_rank
-  const Cuts& out() const { return out_; }  // rows of wo_b: hidden_size
+  const Cuts& low() const { return low_; }  // whole sums of wo_a: o_groups * o_lora_rank
+  const Cuts& out() const { return out_; }  // whole sums of wo_b: hidden_size
+  // Rows of wo_a of a rank: of low(), or, where it adds partial sums, all of its output groups.
+  Range LowOf(int attention_rank) const;
+  // Inner columns of the shared experts: all, or slices of 128 (32 at test sizes), maybe none.
+  Range SharedColumns(int rank) const;
+  // Rows of the Engram table of a layer.
+  Range EngramRows(int layer, int rank) const;
   // Over the ranks that share an output group: columns of one group's heads.
   const Cuts& group_columns() const { return group_columns_; }
 
  private:
+  enum class Engram { kHost, kRowsFp8, kRowsBf16 };
+
+  Slice SliceOfAttention(std::string_view tensor, int rank) const;
+  Slice SliceOfExperts(std::string_view tensor, int rank) const;
+
   const ModelConfig config_;
+  const bool adds_partial_sums_;
+  const Engram engram_;
   int size_, batch_size_ = 1, attention_size_ = 1, group_size_ = 1;
   Cuts experts_, draft_experts_, vocab_, heads_, low_, out_, group_columns_;
+  std::vector<Range> shared_;  // by rank
 };
 
 }  // namespace deepinfer

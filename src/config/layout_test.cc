@@ -83,6 +83,32 @@ TEST(Layout, ReleasedSizesOn64Ranks) {
   EXPECT_EQ(At(tp8r.vocab(), 63), (Range{129024, 129280}));
 }
 
+TEST(Layout, SeveralBatchesShareNoSumsAndNoTables) {
+  const ModelConfig c = Config("released");
+  EXPECT_THROW(Layout(c, {"dp", 2, 0, "fast"}), Error);
+  EXPECT_THROW(Layout(c, {"tp", 4, 2, "exact", "rows-fp8"}), Error);
+}
+
+// With partial sums: whole output groups where several ranks share one, slices of shared experts.
+TEST(Layout, SlicesOfPartialSums) {
+  const ModelConfig c = Config("released");
+  const Layout tp(c, {"tp", 64, 0, "fast"}), tp4(c, {"tp", 4, 0, "fast"});
+  EXPECT_EQ(tp.LowOf(9), (Range{1024, 2048}));
+  const Slice wo_a = tp.SliceOf("layers.3.attn.wo_a.weight", 9);
+  EXPECT_EQ(wo_a.rows.own, (Range{1024, 2048}));
+  EXPECT_EQ(wo_a.cols.own, (Range{512, 1024}));
+  EXPECT_EQ(wo_a.cols.of, 4096);
+  EXPECT_EQ(tp4.SliceOf("mtp.1.attn.wo_b.scale", 1).cols.own, (Range{2048, 4096}));
+  EXPECT_TRUE(tp4.SliceOf("mtp.1.attn.wo_b.scale", 1).rows.whole());
+  EXPECT_EQ(tp4.SharedColumns(1), (Range{512, 1152}));  // slices 4 to 8 of 18
+  EXPECT_EQ(tp.SharedColumns(0), (Range{0, 128}));
+  EXPECT_EQ(tp.SharedColumns(1).size(), 0);
+  EXPECT_EQ(tp.SharedColumns(3), (Range{128, 256}));
+  EXPECT_EQ(tp.SharedColumns(60), (Range{2176, 2304}));  // slice s on rank s * 64 / 18
+  EXPECT_EQ(tp.EngramRows(1, 63).end, 384006168);
+  EXPECT_EQ(tp.EngramRows(14, 0).size(), 6000261);
+}
+
 // 128 draft experts over 48 ranks: three each, until they are used up.
 TEST(Layout, DraftExpertsRunOut) {
   const Layout l(Config("released"), {"ep", 48});

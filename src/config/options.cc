@@ -89,7 +89,8 @@ void EngineOptions::Validate() const {
   }
   if (routing_overlap >= 0 && routing != "uniform")
     throw Error(Code::kInvalid, "--routing-overlap: expected --routing uniform with it");
-  CheckOneOf("reduce", reduce, {"exact"});
+  CheckOneOf("reduce", reduce, {"exact", "fast"});
+  CheckOneOf("engram", engram, {"host", "rows-fp8", "rows-bf16"});
   CheckOneOf("speculative", speculative, {"off", "exact", "rejection"});
   CheckOneOf("draft-depth", draft_depth, {"auto", "fixed"});
   CheckRange("num-speculative-tokens", num_speculative_tokens, -1, 64);

@@ -50,8 +50,8 @@ struct EngineOptions {
   // Of ranks that share the heads, and that share the experts. 0: whatever there is; else loading
   // fails when there are not so many.
   int64_t tensor_parallel_size = 0, expert_parallel_size = 0;
-  // Order of sums over ranks. exact: the result does not depend on the number of ranks.
-  std::string reduce = "exact";
+  // Sums over ranks and where Engram tables are: see LayoutOptions.
+  std::string reduce = "exact", engram = "host";
   // Seconds that a rank waits in a step for the others; while loading, 20 times as long.
   int64_t rank_timeout_s = 30;
   // Draft tokens: off, exact (an answer is the same with and without drafts) or rejection (its

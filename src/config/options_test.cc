@@ -93,8 +93,10 @@ TEST(EngineOptions, ValuesOutOfRangeAreNamed) {
             "--isa: expected one of auto, generic, avx2, avx512, amx, found \"sse\"");
   EXPECT_THAT(refusal([](EngineOptions& o) { o.numerics = "bf16"; }),
               HasSubstr("--numerics: expected one of"));
-  EXPECT_EQ(refusal([](EngineOptions& o) { o.reduce = "fast"; }),
-            "--reduce: expected exact, found \"fast\"");
+  EXPECT_EQ(refusal([](EngineOptions& o) { o.reduce = "sum"; }),
+            "--reduce: expected one of exact, fast, found \"sum\"");
+  EXPECT_EQ(refusal([](EngineOptions& o) { o.engram = "heads"; }),
+            "--engram: expected one of host, rows-fp8, rows-bf16, found \"heads\"");
   EXPECT_THAT(refusal([](EngineOptions& o) { o.max_num_seqs = 513; }),
               HasSubstr("at least --max-num-seqs = 513"));
   for (const double value : {1., -2., 1e9, std::nan("")}) {

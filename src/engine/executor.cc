@@ -65,9 +65,10 @@ EngineOptions Resolve(EngineOptions o, const ModelConfig& c) {
 std::string SameOnAllRanks(const EngineOptions& o) {
   return fmt::format(
       "{} rows, {} sequences of {} tokens in {} blocks, numerics {}, level {}, {} "
-      "drafts, {} routing {}",
+      "drafts, {} routing {}, reduce {}, engram {}",
       o.max_num_batched_tokens, o.max_num_seqs, o.max_model_len, o.num_kv_blocks, o.numerics, o.isa,
-      o.speculative == "off" ? 0 : o.num_speculative_tokens, o.routing, o.routing_overlap);
+      o.speculative == "off" ? 0 : o.num_speculative_tokens, o.routing, o.routing_overlap, o.reduce,
+      o.engram);
 }
 
 // The numbers that options name, against what there is.
@@ -85,9 +86,15 @@ void CheckSizes(const EngineOptions& o, const Layout& layout) {
 std::unique_ptr<RankWorld> JoinWorld(const ExecutorOptions& o, const ModelConfig& config) {
   const LayoutOptions layout{.layout = o.engine.layout,
                              .ranks = o.world != nullptr ? o.world->size() : 1,
-                             .batch_ranks = o.engine.batch_ranks};
+                             .batch_ranks = o.engine.batch_ranks,
+                             .reduce = o.engine.reduce,
+                             .engram = o.engine.engram};
   CheckSizes(o.engine, Layout(config, layout));
-  if (layout.ranks == 1) return nullptr;
+  if (layout.ranks == 1) {
+    if (o.engine.engram == "host") return nullptr;
+    throw Error(Code::kInvalid,
+                fmt::format("--engram: expected host on one rank, found {}", o.engine.engram));
+  }
   o.world->SetDeadline(kLoadTimeouts * std::chrono::seconds(o.engine.rank_timeout_s));
   return std::make_unique<RankWorld>(config, layout, o.world);
 }

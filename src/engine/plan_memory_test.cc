@@ -1,6 +1,8 @@
 // What a step books at released sizes, without a checkpoint.
 #include <gtest/gtest.h>
 
+#include <string_view>
+
 #include "base/arena.h"
 #include "config/model_config.h"
 #include "config/options.h"
@@ -55,11 +57,40 @@ TEST(PlanExchanges, ReleasedSizesOn64Ranks) {
   const auto step = PlanExchanges(c, tp8r, 6);
   // A layer: columns of wo_a and wo_b among eight neighbours; slots of six experts.
   EXPECT_EQ(CallsOver(8, step), (Calls{80, 40 * 6 * (8192 + 5120) / 8 * 4}));
-  EXPECT_EQ(CallsOver(64, step), (Calls{42, 6 * (20480 + 40 * 6 * 20480 + 2048 * 4)}));
+  EXPECT_EQ(CallsOver(64, step), (Calls{42, 6 * (10240 + 40 * 6 * 20480 + 2048 * 4)}));
   const auto draft = PlanDraftExchanges(c, tp8r, 1);
   EXPECT_EQ(CallsOver(8, draft), (Calls{6, 3 * 5 * (8192 + 5120) / 8 * 4}));
-  EXPECT_EQ(CallsOver(64, draft), (Calls{10, 5 * (20480 + 3 * 3 * 20480 + 2 * 2048 * 4)}));
+  EXPECT_EQ(CallsOver(64, draft), (Calls{10, 5 * (10240 + 3 * 3 * 20480 + 2 * 2048 * 4)}));
   EXPECT_TRUE(PlanExchanges(c, Layout(c, {"ep", 1}), 6).empty());
+}
+
+// What a step and a draft exchange by partial sums, R rows: 43 sums of the world and one gather,
+// and 15 calls more for a draft.
+TEST(PlanExchanges, FastSumsOn64Ranks) {
+  const ModelConfig c = ModelConfig::Load(DI_SOURCE_DIR "/tests/data/fixtures/config/config.json");
+  const int64_t rows = 6, embedding = 10240, table = 12288, sum = 20480, logits = 2048 * 4;
+  const auto census = [&](const char* layout, const char* op, int ranks, const auto& exchanges) {
+    Calls all;
+    for (const Exchange& e : exchanges(Layout(c, {layout, 64, 0, "fast", "rows-bf16"}))) {
+      if (std::string_view(e.op) == op && e.ranks == ranks) ++all.calls, all.bytes += e.bytes;
+    }
+    return all;
+  };
+  const auto step = [&](const Layout& l) { return PlanExchanges(c, l, rows); };
+  const auto draft = [&](const Layout& l) { return PlanDraftExchanges(c, l, 1); };
+  const Calls merges{3, rows * (embedding + 2 * table)}, gather{1, rows * logits};
+  for (const char* layout : {"ep", "tp", "tp8r"}) {
+    EXPECT_EQ(census(layout, "merge", 64, step), merges) << layout;
+    EXPECT_EQ(census(layout, "gather", 64, step), gather) << layout;
+    EXPECT_EQ(census(layout, "merge", 64, draft), (Calls{6, 5 * embedding + 5 * 512})) << layout;
+    EXPECT_EQ(census(layout, "gather", 64, draft), (Calls{6, 2 * 5 * logits})) << layout;
+  }
+  EXPECT_EQ(census("ep", "sum", 64, step), (Calls{40, 40 * rows * sum}));
+  EXPECT_EQ(census("tp", "sum", 64, step), (Calls{80, 80 * rows * sum}));
+  EXPECT_EQ(census("tp8r", "sum", 64, step), (Calls{40, 40 * rows * sum}));
+  EXPECT_EQ(census("tp8r", "sum", 8, step), (Calls{40, 40 * rows * sum}));
+  EXPECT_EQ(census("tp8r", "sum", 64, draft), (Calls{3, 3 * 5 * sum}));
+  EXPECT_EQ(census("tp8r", "sum", 8, draft), (Calls{3, 3 * 5 * sum}));
 }
 
 }  // namespace

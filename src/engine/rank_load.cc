@@ -10,7 +10,7 @@ namespace deepinfer {
 
 namespace {
 
-static_assert(sizeof(EngineOptions) == 416 && sizeof(SyntheticModel) == 48,
+static_assert(sizeof(EngineOptions) == 448 && sizeof(SyntheticModel) == 48,
               "is what changed in them part of ForEachOption?");
 
 constexpr int64_t kRecordBytes = 1024;
@@ -30,8 +30,8 @@ void ForEachOption(EngineOptions& o, const Value& value) {
                      &o.rank_timeout_s, &o.tensor_parallel_size, &o.expert_parallel_size})
     value(*n);
   value(o.prefill_slowdown), value(o.routing_overlap);
-  for (std::string* s :
-       {&o.isa, &o.numerics, &o.routing, &o.reduce, &o.speculative, &o.draft_depth, &o.layout})
+  for (std::string* s : {&o.isa, &o.numerics, &o.routing, &o.reduce, &o.speculative, &o.draft_depth,
+                         &o.layout, &o.engram})
     value(*s);
 }
 

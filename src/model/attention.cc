@@ -121,6 +121,25 @@ void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const Rop
   s.Gather("attn.gather_out", &Ranks::attention, layout.out(), out, hidden, s.all_rows());
 }
 
+// The same with sums that are cut: each computes what its heads add to all outputs. Where several
+// ranks share an output group, what enters wo_b is part of a sum and cannot be quantised as the
+// sum.
+void AddSummedProjection(const StepContext& s, const AttentionWeights& w, const RopeTables& rope,
+                         const Ranks& ranks, float* o, float* z, float* out) {
+  const bool shares_group = ranks.layout.group_size() > 1;
+  const int64_t own = ranks.low().size();
+  s.Rope("attn.rope_inverse", o, OwnHeads(s), s.c.head_dim, rope, true, Start::kAfterAll);
+  s.Linear("attn.wo_a", o, w.wo_a, z,
+           {.piece = s.c.head_dim,
+            .x_cols = OwnHeads(s) * s.c.head_dim,
+            .y_cols = own,
+            .group_out = shares_group ? 0 : s.c.o_lora_rank});
+  if (!shares_group) s.Quantise("attn.quant_z", z, own, Start::kAfterAll);
+  s.Linear("attn.wo_b", z, w.wo_b, out,
+           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .exact = true});
+  s.Sum("attn.sum", &Ranks::attention, ranks.layout.attention_size(), out, s.c.hidden_size);
+}
+
 }  // namespace
 
 // Phases stand in the order in which their inputs are ready: those of one group share a barrier.
@@ -165,6 +184,8 @@ Start AddAttention(const StepContext& s, int layer, const float* x, const float*
   if (ranks == nullptr) {
     s.b.AddProbe(LayerName(layer, "attn_core"), o, s.n_rows(), heads_cols);
     AddOutputProjection(s, w, rope, o, z, out);
+  } else if (AddsPartialSums(s)) {
+    AddSummedProjection(s, w, rope, *ranks, o, z, out);
   } else {
     AddOwnProjection(s, w, rope, *ranks, o, z, out);
   }

@@ -49,6 +49,30 @@ void AddDraftRows(StepContext s, float* features) {
 
 namespace {
 
+// The rows of the Markov embedding that stand behind `previous` [n_seqs], from the ranks that own
+// them, and their place in it: the table and the ids of the transition.
+struct MarkovRows {
+  WeightView embed;
+  const int32_t* ids;
+};
+
+MarkovRows AddMarkovRows(const StepContext& s, const int32_t* previous, uint16_t* own) {
+  const WeightView& embed = s.m.weights.draft.markov_embed;
+  if (own == nullptr) return {embed, previous};
+  const int64_t n_seqs = s.rows() / s.c.dspark_block_size, cols = s.c.dspark_markov_rank;
+  s.b.Add("draft.own_markov", OwnRows<int32_t>,
+          OwnRowsArgs<int32_t>{.n_rows = &s.in->n_seqs,
+                               .ids = previous,
+                               .columns = 1,
+                               .table = embed,
+                               .first = s.m.ranks->vocab().begin,
+                               .y = own,
+                               .fault = nullptr,
+                               .layer = -1});
+  s.Merge("draft.merge_markov", &Ranks::batch, own, 2 * cols, {&s.in->n_seqs, n_seqs});
+  return {Bf16Table(own, n_seqs, cols), s.in->all_rows};
+}
+
 // Token by token: the transition from the one before biases the logits of the next (spec 05 section
 // 4.1). both [rows, hidden + rank] holds the input of the confidence head afterwards.
 void AddTransitions(const StepContext& s, const DraftInputs& d, const float* x, float* logits,
@@ -58,12 +82,16 @@ void AddTransitions(const StepContext& s, const DraftInputs& d, const float* x, 
   const int64_t hidden = s.c.hidden_size, cols = hidden + s.c.dspark_markov_rank;
   float* bias = s.b.Temp<float>("draft.transition", n_seqs * s.c.vocab_size);
   auto* candidates = s.b.Temp<DraftCandidate>("draft.candidates", n_seqs * s.b.threads());
+  uint16_t* own = AddsPartialSums(s)
+                      ? s.b.Temp<uint16_t>("draft.markov", n_seqs * s.c.dspark_markov_rank)
+                      : nullptr;
   for (int32_t slot = 0; slot < block; ++slot) {
+    const MarkovRows markov = AddMarkovRows(s, d.previous, own);
     s.b.Add("draft.transition_input", s.k.transition_input,
             TransitionInputArgs{.n_seqs = &s.in->n_seqs,
                                 .x = x,
-                                .previous = d.previous,
-                                .embed = w.markov_embed,
+                                .previous = markov.ids,
+                                .embed = markov.embed,
                                 .y = both,
                                 .block = static_cast<int32_t>(block),
                                 .slot = slot,

@@ -75,14 +75,17 @@ void StepContext::Rope(const char* name, float* x, int64_t heads, int64_t head_d
         start);
 }
 
-void StepContext::Merge(const char* name, Comm* Ranks::*comm, float* x, int64_t cols,
+void StepContext::Merge(const char* name, Comm* Ranks::*comm, void* x, int64_t row_bytes,
                         ExchangeRows rows, int64_t front) const {
   const Layout& layout = m.ranks->layout;
   b.NoteExchange({name, "merge", comm == &Ranks::world ? layout.size() : layout.batch_size(),
-                  (front + rows.most * cols) * 4});
+                  front * 4 + rows.most * row_bytes});
   b.Add(name, MergeWords,
-        MergeWordsArgs{
-            .comm = m.ranks->*comm, .n_rows = rows.n_rows, .x = x, .cols = cols, .front = front});
+        MergeWordsArgs{.comm = m.ranks->*comm,
+                       .n_rows = rows.n_rows,
+                       .x = x,
+                       .words = row_bytes / 4,
+                       .front = front});
 }
 
 std::vector<float*> StepContext::ShareRows(const char* name, const SharedRows& rows,
@@ -106,8 +109,18 @@ std::vector<float*> StepContext::ShareRows(const char* name, const SharedRows& r
     next += rows.most * part.cols;
     start = Start::kBeside;
   }
-  Merge(name, &Ranks::world, all, parts.back().cols, {rows.n_all, rows.most}, shared.back() - all);
+  Merge(name, &Ranks::world, all, 4 * parts.back().cols, {rows.n_all, rows.most},
+        shared.back() - all);
   return shared;
+}
+
+void StepContext::Sum(const char* name, Comm* Ranks::*comm, int size, float* x,
+                      int64_t cols) const {
+  b.NoteExchange({name, "sum", size, rows() * cols * 4});
+  b.Add(name, SumRows,
+        SumRowsArgs{.comm = m.ranks->*comm, .n_rows = n_rows(), .x = x, .cols = cols});
+  b.Add("sum.round", RoundRows,
+        RoundRowsArgs{.n_rows = n_rows(), .x = x, .cols = cols, .round = num.bf16});
 }
 
 void StepContext::Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x,
@@ -250,21 +263,26 @@ bool CutsWords(const StepContext& s) {
 
 // Rows of the embedding come from the ranks that own their words.
 void AddOwnEmbedding(const StepContext& s) {
-  s.b.Add("embed", EmbedOwn,
-          EmbedOwnArgs{.n_rows = s.n_rows(),
-                       .ids = s.in->ids,
-                       .table = s.m.weights.embed,
-                       .first = s.m.ranks->vocab().begin,
-                       .y = s.collapsed},
+  const int64_t hidden = s.c.hidden_size;
+  uint16_t* own = s.b.Temp<uint16_t>("embed.rows", s.rows() * hidden);
+  s.b.Add("embed.own", OwnRows<int32_t>,
+          OwnRowsArgs<int32_t>{.n_rows = s.n_rows(),
+                               .ids = s.in->ids,
+                               .columns = 1,
+                               .table = s.m.weights.embed,
+                               .first = s.m.ranks->vocab().begin,
+                               .y = own,
+                               .fault = nullptr,
+                               .layer = -1},
           Start::kBeside);
-  s.Merge("embed.merge", &Ranks::batch, s.collapsed, s.c.hidden_size, s.all_rows());
-  s.b.Add("embed.spread", Spread,
-          SpreadArgs{.n_rows = s.n_rows(),
-                     .x = s.collapsed,
-                     .streams = s.streams,
-                     .pre = s.pre,
-                     .n_streams = static_cast<int32_t>(s.c.hc_mult),
-                     .hidden = s.c.hidden_size});
+  s.Merge("embed.merge", &Ranks::batch, own, 2 * hidden, s.all_rows());
+  s.b.Add("embed", s.k.embed,
+          EmbedArgs{.n_rows = s.n_rows(),
+                    .ids = s.in->all_rows,
+                    .table = Bf16Table(own, s.rows(), hidden),
+                    .streams = s.streams,
+                    .pre = s.pre,
+                    .n_streams = static_cast<int32_t>(s.c.hc_mult)});
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ bool QuantisesExperts(const Numerics& num) { return num.fp8_activations && num.f
 
 // act [pairs, inter] of the experts in `pairs`.
 void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
-               const ExpertWeights* experts, const float* x, float* act, Start start) {
+               const ExpertWeights* experts, int64_t inter, const float* x, float* act,
+               Start start) {
   const bool quantise = QuantisesExperts(s.num);
   s.b.Add(name, s.k.gate_up,
           GateUpArgs{.pairs = pairs,
@@ -93,7 +94,7 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
                      .x = x,
                      .act = act,
                      .hidden = static_cast<int32_t>(s.c.hidden_size),
-                     .inter = static_cast<int32_t>(s.c.moe_intermediate_size),
+                     .inter = static_cast<int32_t>(inter),
                      .limit = s.c.swiglu_limit,
                      .fp8_max = quantise ? s.num.fp8_max : 0.0f,
                      .decode = s.num.halved_fp8_weights ? WeightDecode::kHalvedFp8
@@ -106,13 +107,13 @@ void AddGateUp(const StepContext& s, const char* name, const ExpertPairs& pairs,
           start);
 }
 
-// y [rows, hidden] = sum of the routed experts. With ranks every expert's output is exchanged, and
-// all ranks add them in the order in which one would.
+// y [rows, hidden] = sum of the routed experts; of those of this rank, where it adds partial sums.
+// Else every expert's output is exchanged, and all ranks add them in the order in which one would.
 void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y) {
   const std::vector<ExpertWeights>& experts =
       s.m.weights.layers[static_cast<size_t>(layer)].ffn.experts;
   const int64_t hidden = s.c.hidden_size, topk = s.c.experts_per_tok(layer);
-  const bool ranks = s.m.ranks != nullptr;
+  const bool ranks = s.m.ranks != nullptr && !AddsPartialSums(s);
   float* slots = ranks ? s.b.Temp<float>("moe.slots", s.rows() * topk * hidden) : y;
   s.b.Add("moe.experts_down", s.k.down,
           DownArgs{.n_rows = ranks ? s.n_slots : s.n_world_rows(),
@@ -128,7 +129,7 @@ void AddExpertsDown(const StepContext& s, int layer, const float* act, float* y)
                    .scratch = s.scratch,
                    .scratch_stride = s.scratch_stride});
   if (!ranks) return;
-  s.Merge("moe.merge", &Ranks::world, slots, hidden, {s.n_slots, s.rows() * topk});
+  s.Merge("moe.merge", &Ranks::world, slots, 4 * hidden, {s.n_slots, s.rows() * topk});
   s.b.Add("moe.sum_slots", SumSlots,
           SumSlotsArgs{.n_rows = s.n_rows(),
                        .at = s.in->world_rows,
@@ -153,20 +154,25 @@ void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, fl
   float* shared = s.b.Temp<float>("moe.shared", rows * hidden);
   float* act = s.b.Temp<float>("moe.act", rows * topk * inter);
   float* shared_act = s.b.Temp<float>("moe.shared_act", rows * inter);
+  const bool sums = AddsPartialSums(s);
+  const int64_t own = sums ? s.m.ranks->layout.SharedColumns(s.m.ranks->rank).size() : inter;
 
   s.Linear("moe.gate", x, w.gate, router.logits, {.exact = true, .start = Start::kBeside});
-  AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, xq, shared_act, Start::kBeside);
+  if (own > 0)
+    AddGateUp(s, "moe.shared_gate_up", s.everyone, &w.shared, own, xq, shared_act, Start::kBeside);
 
   AddRoute(s, layer, w, router);
   RoutedRows routed{router.ids, router.weights, xq};
   const bool one = rows == 1 && !s.batches();
   if (one) AddGroupPairs(s, layer, routed);
-  s.Linear("moe.shared_down", shared_act, w.shared.w2, shared,
-           {.piece = StepContext::PieceFor(inter), .start = Start::kBeside});
+  if (own > 0)
+    s.Linear("moe.shared_down", shared_act, w.shared.w2, shared,
+             {.piece = StepContext::PieceFor(inter), .exact = sums, .start = Start::kBeside});
   if (s.batches()) routed = AllBatches(s, topk, routed);
   if (!one) AddGroupPairs(s, layer, routed);
 
-  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), routed.x, act, Start::kAfterAll);
+  AddGateUp(s, "moe.experts_gate_up", s.routed, w.experts.data(), inter, routed.x, act,
+            Start::kAfterAll);
   s.b.Add("moe.check_experts", s.k.check_experts,
           CheckExpertsArgs{.pairs = s.routed,
                            .experts = w.experts.data(),
@@ -174,15 +180,17 @@ void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, fl
                            .layer = layer,
                            .fault = s.m.fault},
           Start::kBeside);
-  AddExpertsDown(s, layer, act, y);
-  s.b.Add("moe.combine", s.k.add,
-          AddArgs{.n_rows = s.n_rows(),
-                  .a = y,
-                  .b = shared,
-                  .y = out,
-                  .cols = static_cast<int32_t>(hidden),
-                  .round = s.num.bf16},
-          Start::kOnOwn);
+  AddExpertsDown(s, layer, act, own > 0 ? y : out);
+  if (own > 0)
+    s.b.Add("moe.combine", s.k.add,
+            AddArgs{.n_rows = s.n_rows(),
+                    .a = y,
+                    .b = shared,
+                    .y = out,
+                    .cols = static_cast<int32_t>(hidden),
+                    .round = s.num.bf16 && !sums},
+            Start::kOnOwn);
+  if (sums) s.Sum("moe.sum", &Ranks::world, s.m.ranks->layout.size(), out, hidden);
   s.b.memory().Restore(mark);
 }
 

@@ -88,10 +88,13 @@ struct StepContext {
     const int32_t* n_rows;
     int64_t most;
   };
-  void Merge(const char* name, Comm* Ranks::*comm, float* x, int64_t cols, ExchangeRows rows,
+  void Merge(const char* name, Comm* Ranks::*comm, void* x, int64_t row_bytes, ExchangeRows rows,
              int64_t front = 0) const;
   void Gather(const char* name, Comm* Ranks::*comm, const Cuts& cuts, float* x, int64_t cols,
               ExchangeRows rows) const;
+  // x [rows, cols]: the sum of what the ranks have, rounded as results of linears are. A kOnOwn
+  // phase may follow.
+  void Sum(const char* name, Comm* Ranks::*comm, int size, float* x, int64_t cols) const;
   ExchangeRows all_rows() const { return {n_rows(), rows()}; }
 
   // Rows of this batch, n of at most `most`, to their places `to` among the n_all of all batches.
@@ -114,6 +117,16 @@ struct StepContext {
   // (a group or an expert width) has `unit` columns: 128, or 32 at test sizes (spec 09 section 7).
   static int64_t PieceFor(int64_t unit) { return unit % 128 == 0 ? 128 : 32; }
 };
+
+// Do ranks share sums of this model, or only whole values?
+inline bool AddsPartialSums(const StepContext& s) {
+  return s.m.ranks != nullptr && s.m.ranks->layout.adds_partial_sums();
+}
+
+// A buffer as a table of rows.
+inline WeightView Bf16Table(const uint16_t* x, int64_t rows, int64_t cols) {
+  return {reinterpret_cast<const uint8_t*>(x), nullptr, DType::kBf16, rows, cols, 2 * cols, 0, 0};
+}
 
 // Each adds the phases of one part. Temporaries are released on return, except those that phases of
 // the same group may still use: such buffers live in StepContext.

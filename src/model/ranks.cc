@@ -7,40 +7,62 @@
 
 namespace deepinfer {
 
+bool DecodeBf16Row(const WeightView& table, int64_t row, uint16_t* y) {
+  const uint8_t* from = table.data + row * table.row_stride_bytes;
+  if (table.dtype == DType::kBf16) {
+    std::memcpy(y, from, static_cast<size_t>(table.cols) * sizeof *y);
+    return true;
+  }
+  const uint8_t* scales = table.scale + row * table.scale_stride_bytes;
+  for (int64_t d = 0; d < table.cols; ++d)
+    y[d] = FloatToBf16(E4m3ToFloat(from[d]) * Ue8m0ToFloat(scales[d / 32]));
+  return std::find(scales, scales + table.cols / 32, uint8_t{255}) == scales + table.cols / 32;
+}
+
 void MergeWords(const MergeWordsArgs& a, Work w) {
-  if (w.tid == 0) a.comm->Merge(reinterpret_cast<uint32_t*>(a.x), a.front + *a.n_rows * a.cols);
+  if (w.tid == 0) a.comm->Merge(static_cast<uint32_t*>(a.x), a.front + *a.n_rows * a.words);
+}
+
+void SumRows(const SumRowsArgs& a, Work w) {
+  if (w.tid == 0) a.comm->Sum(a.x, *a.n_rows * a.cols);
+}
+
+void RoundRows(const RoundRowsArgs& a, Work w) {
+  if (!a.round) return;
+  const Span part = SplitColumns(a.cols, w);
+  for (int64_t r = 0; r < *a.n_rows; ++r) {
+    for (int64_t d = part.begin; d < part.end; ++d)
+      a.x[r * a.cols + d] = RoundBf16(a.x[r * a.cols + d]);
+  }
 }
 
 void GatherColumns(const GatherColumnsArgs& a, Work w) {
   if (w.tid == 0) a.comm->Gather(a.x, *a.n_rows, a.cols, *a.cuts);
 }
 
-void EmbedOwn(const EmbedOwnArgs& a, Work w) {
-  const Span part = SplitColumns(a.table.cols, w);
-  for (int64_t r = 0; r < *a.n_rows; ++r) {
-    float* y = a.y + r * a.table.cols;
-    const int64_t row = a.ids[r] - a.first;
+template <class Id>
+void OwnRows(const OwnRowsArgs<Id>& a, Work w) {
+  const int64_t cols = a.table.cols;
+  const Span part = SplitWork(int64_t{*a.n_rows} * a.columns, 1, w);
+  for (int64_t i = part.begin; i < part.end; ++i) {
+    uint16_t* y = a.y + i * cols;
+    const int64_t row = a.ids[i] - a.first;
     if (row < 0 || row >= a.table.rows) {
-      std::fill(y + part.begin, y + part.end, 0.0f);
+      std::fill_n(y, cols, uint16_t{0});
       continue;
     }
-    const uint8_t* from = a.table.data + row * a.table.row_stride_bytes;
-    for (int64_t d = part.begin; d < part.end; ++d) {
-      uint16_t bits;
-      std::memcpy(&bits, from + 2 * d, 2);
-      y[d] = Bf16ToFloat(bits);
-    }
+    if (!DecodeBf16Row(a.table, row, y))
+      ReportFault(a.fault, Fault::kEngramScaleNan, a.layer, a.ids[i]);
   }
 }
+template void OwnRows(const OwnRowsArgs<int32_t>& a, Work w);
+template void OwnRows(const OwnRowsArgs<int64_t>& a, Work w);
 
-void Spread(const SpreadArgs& a, Work w) {
-  const Span part = SplitColumns(a.hidden, w);
+void WidenRows(const WidenRowsArgs& a, Work w) {
+  const Span part = SplitColumns(a.cols, w);
   for (int64_t r = 0; r < *a.n_rows; ++r) {
-    for (int64_t s = 0; s < a.n_streams; ++s) {
-      std::copy(a.x + r * a.hidden + part.begin, a.x + r * a.hidden + part.end,
-                a.streams + (r * a.n_streams + s) * a.hidden + part.begin);
-      if (part.begin == 0) a.pre[r * a.n_streams + s] = s == 0 ? 1.0f : 0.0f;
-    }
+    for (int64_t d = part.begin; d < part.end; ++d)
+      a.y[r * a.cols + d] = Bf16ToFloat(a.x[r * a.cols + d]);
   }
 }
 

@@ -26,20 +26,38 @@ struct Ranks {
   Range experts(int layer) const { return layout.experts(layer, rank); }
   Range vocab() const { return At(layout.vocab(), batch_rank()); }
   Range heads() const { return At(layout.heads(), attention_rank()); }
-  Range low() const { return At(layout.low(), attention_rank()); }
+  Range low() const { return layout.LowOf(attention_rank()); }
   Range out() const { return At(layout.out(), attention_rank()); }
   Range group_columns() const { return At(layout.group_columns(), group_rank()); }
 };
 
-// Comm::Merge of x: `front` words and then [rows, cols].
+// Comm::Merge of x: `front` words and then n_rows rows of `words` words.
 struct MergeWordsArgs {
+  Comm* comm;
+  const int32_t* n_rows;
+  void* x;
+  int64_t words;
+  int64_t front;
+};
+void MergeWords(const MergeWordsArgs& a, Work w);
+
+// Comm::Sum of x [rows, cols].
+struct SumRowsArgs {
   Comm* comm;
   const int32_t* n_rows;
   float* x;
   int64_t cols;
-  int64_t front;
 };
-void MergeWords(const MergeWordsArgs& a, Work w);
+void SumRows(const SumRowsArgs& a, Work w);
+
+// Rounds x [rows, cols] to bf16 if `round`. Threads share columns.
+struct RoundRowsArgs {
+  const int32_t* n_rows;
+  float* x;
+  int64_t cols;
+  bool round;
+};
+void RoundRows(const RoundRowsArgs& a, Work w);
 
 // Comm::Gather of x [rows, cols].
 struct GatherColumnsArgs {
@@ -51,26 +69,33 @@ struct GatherColumnsArgs {
 };
 void GatherColumns(const GatherColumnsArgs& a, Work w);
 
-// y[r] = table[ids[r] - first], zeros for ids of other ranks.
-struct EmbedOwnArgs {
-  const int32_t* n_rows;
-  const int32_t* ids;
-  WeightView table;  // bf16 [words of this rank, hidden]
-  int64_t first;
-  float* y;
-};
-void EmbedOwn(const EmbedOwnArgs& a, Work w);
+// One row of a kBf16 or kFp8Row32 table in bf16; false: one of its scales is NaN.
+bool DecodeBf16Row(const WeightView& table, int64_t row, uint16_t* y);
 
-// What EmbedArgs makes of the rows of the table: streams[r, s] = x[r], pre[r] = (1, 0, 0, ...).
-struct SpreadArgs {
+// y[i] = table[ids[i] - first] in bf16, zeros for ids of other ranks. Rows of a kFp8Row32 table are
+// decoded, exact in bf16 barring under- and overflow; a NaN scale is reported as a fault.
+template <class Id>
+struct OwnRowsArgs {
   const int32_t* n_rows;
-  const float* x;
-  float* streams;
-  float* pre;
-  int32_t n_streams;
-  int64_t hidden;
+  const Id* ids;     // [rows, columns]
+  int64_t columns;   // ids of a row
+  WeightView table;  // kBf16 or kFp8Row32 [rows of this rank, cols]
+  int64_t first;     // of the rows of this rank
+  uint16_t* y;       // bf16 [rows, columns, cols]
+  Fault* fault;      // of Engram rows
+  int32_t layer;
 };
-void Spread(const SpreadArgs& a, Work w);
+template <class Id>
+void OwnRows(const OwnRowsArgs<Id>& a, Work w);
+
+// y = x, bf16 to float, [rows, cols]. Threads share columns.
+struct WidenRowsArgs {
+  const int32_t* n_rows;
+  const uint16_t* x;
+  float* y;
+  int64_t cols;
+};
+void WidenRows(const WidenRowsArgs& a, Work w);
 
 // x[:, begin of to] = own columns, as they are.
 struct CopyColumnsArgs {

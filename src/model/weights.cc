@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -17,22 +18,72 @@ class Binder {
       : checkpoint_(checkpoint), c_(config), ranks_(ranks) {}
 
   ModelWeights Bind() {
-    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}, {}};
+    ModelWeights w{Dense("embed.weight"), Dense("head.weight"), Vector("norm.weight"), {}, {}, {}};
     for (int l = 0; l < c_.num_layers_and_stages(); ++l) w.layers.push_back(Layer(l));
     if (c_.num_nextn_predict_layers > 0) w.draft = Draft();
+    w.copies = std::move(copies_);
     return w;
   }
 
  private:
-  Share RowsOf(const std::string& name) const {
-    return ranks_ != nullptr ? ranks_->layout.RowsOf(name, ranks_->rank) : Share{};
+  Slice SliceOf(const std::string& name) const {
+    return ranks_ != nullptr ? ranks_->layout.SliceOf(name, ranks_->rank) : Slice{};
   }
 
-  // A weight that every step uses, or the rows of it that are here: its scales are checked.
+  WeightView Own(const std::string& name) {
+    const Slice s = SliceOf(name);
+    const WeightView w = s.rows.whole() ? checkpoint_.Get(name)
+                                        : checkpoint_.Rows(name, s.rows.own.begin, s.rows.own.end);
+    return s.cols.whole() ? w : Columns(w, s.cols.own);
+  }
+
+  // Columns of w, in units of 32, as bytes of their own: every page of w has some of them.
+  WeightView Columns(const WeightView& w, Range own) {
+    const int64_t element = w.row_stride_bytes / w.cols;
+    const bool scaled = w.scale != nullptr;
+    const Range bytes{own.begin * element, own.end * element},
+        scales{scaled ? own.begin / 32 : 0, scaled ? own.end / 32 : 0};
+    WeightView part = w;
+    part.cols = own.size();
+    part.row_stride_bytes = bytes.size(), part.scale_stride_bytes = scales.size();
+    const int64_t scale_rows = scaled ? ScaleRows(&w) : 0;
+    uint8_t* to = Copies("columns of weights", w.rows * bytes.size() + scale_rows * scales.size());
+    const auto copy = [&](const uint8_t* from, int64_t stride, int64_t rows, Range columns) {
+      const uint8_t* begin = to;
+      for (int64_t r = 0; r < rows; ++r, to += columns.size())
+        std::copy_n(from + r * stride + columns.begin, columns.size(), to);
+      return begin;
+    };
+    part.data = copy(w.data, w.row_stride_bytes, w.rows, bytes);
+    if (scaled) part.scale = copy(w.scale, w.scale_stride_bytes, scale_rows, scales);
+    return part;
+  }
+
+  uint8_t* Copies(const char* what, int64_t bytes) {
+    return reinterpret_cast<uint8_t*>(copies_.emplace_back(what, bytes).base());
+  }
+
+  // A table of Engram rows, or those that are here.
+  WeightView Table(const std::string& name) {
+    const WeightView stored = Own(name);
+    if (ranks_ == nullptr || !ranks_->layout.decodes_engram()) return stored;
+    WeightView w = stored;
+    w.dtype = DType::kBf16, w.scale = nullptr;
+    w.row_stride_bytes = 2 * w.cols, w.scale_stride_bytes = 0;
+    uint8_t* to = Copies("Engram rows in bf16", w.rows * w.row_stride_bytes);
+    w.data = to;
+    for (int64_t r = 0; r < w.rows; ++r, to += w.row_stride_bytes) {
+      if (DecodeBf16Row(stored, r, reinterpret_cast<uint16_t*>(to))) continue;
+      throw Error(Code::kCorrupt, fmt::format("{}: row {} holds a NaN scale (byte 255), expected "
+                                              "powers of two",
+                                              name, SliceOf(name).rows.own.begin + r));
+    }
+    return w;
+  }
+
+  // A weight that every step uses, or the part of it that is here: its scales are checked.
   WeightView Dense(const std::string& name) {
-    const Share rows = RowsOf(name);
-    const WeightView w =
-        rows.whole() ? checkpoint_.Get(name) : checkpoint_.Rows(name, rows.own.begin, rows.own.end);
+    const WeightView w = Own(name);
     if (w.scale == nullptr) return w;
     const uint8_t* end = w.scale + ScaleRows(&w) * w.scale_stride_bytes;
     const uint8_t* bad = std::find(w.scale, end, uint8_t{255});
@@ -60,7 +111,7 @@ class Binder {
     w.wo_b = Dense(p + "wo_b.weight");
     w.q_norm = Vector(p + "q_norm.weight");
     w.kv_norm = Vector(p + "kv_norm.weight");
-    w.attn_sink = Vector(p + "attn_sink") + RowsOf(p + "attn_sink").own.begin * 4;
+    w.attn_sink = Vector(p + "attn_sink") + SliceOf(p + "attn_sink").rows.own.begin * 4;
     if (c_.is_kv_source(layer)) {
       w.compressor.wkv = Dense(p + "compressor.wkv.weight");
       if (c_.ratio(layer) > 1) {
@@ -101,7 +152,7 @@ class Binder {
                    Ffn(p + "ffn.", layer),
                    {}};
     if (c_.engram_index(layer) >= 0) {
-      w.engram = {checkpoint_.Get(p + "engram.embed.weight"), Dense(p + "engram.wkv.weight"),
+      w.engram = {Table(p + "engram.embed.weight"), Dense(p + "engram.wkv.weight"),
                   Vector(p + "engram.q_weight"), Vector(p + "engram.k_weight")};
     }
     return w;
@@ -121,6 +172,7 @@ class Binder {
   const Checkpoint& checkpoint_;
   const ModelConfig& c_;
   const Ranks* ranks_;
+  std::vector<Arena> copies_;
 };
 
 }  // namespace

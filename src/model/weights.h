@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/arena.h"
 #include "checkpoint/checkpoint.h"
 #include "config/model_config.h"
 #include "model/ranks.h"
@@ -73,12 +74,14 @@ struct ModelWeights {
   const uint8_t* norm;               // bf16 [hidden]
   std::vector<LayerWeights> layers;  // of the backbone, then of the draft stages
   DraftWeights draft;                // set when there are draft stages
+  std::vector<Arena> copies;         // what ranks do not read in place
 };
 
 // Finds every tensor of the backbone and the draft stages. Reads the scales of all dense weights
 // once: throws Error{kCorrupt} naming the tensor and the place of the first NaN scale. Experts and
 // Engram rows are checked when a step first uses them. With `ranks`, what this rank owns: experts
-// of others are empty views, other weights that are cut have its rows only.
+// of others are empty views, other weights that are cut have its rows, or copies of its columns,
+// only; Engram rows in bf16 are all decoded, and their scales checked.
 ModelWeights BindWeights(const Checkpoint& checkpoint, const ModelConfig& config,
                          const Ranks* ranks = nullptr);
 

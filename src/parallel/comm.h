@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,7 +14,7 @@ namespace deepinfer {
 
 // What a rank is about to do: the ranks of a call must agree.
 struct CommCall {
-  enum class Op : int32_t { kMerge, kGather, kBroadcast, kSplit };
+  enum class Op : int32_t { kMerge, kSum, kGather, kBroadcast, kSplit };
   Op op;
   int64_t bytes = 0;  // of this rank's buffer
   int root = -1;
@@ -41,6 +42,10 @@ class Comm {
   // Every word becomes the bitwise or of what the ranks hold: where one rank sets a value and the
   // others zero, exactly that value.
   void Merge(uint32_t* words, int64_t n);
+
+  // Every value becomes the sum of what the ranks hold, added in rank order; over several hosts
+  // each adds its own first.
+  void Sum(float* values, int64_t n);
 
   // Rows of `stride` words of which rank p has set [cuts[p], cuts[p + 1]): afterwards all have all.
   void Gather(float* rows, int64_t n_rows, int64_t stride, std::span<const int64_t> cuts);
@@ -70,6 +75,7 @@ class Comm {
   Comm(int rank, int size) : rank_(rank), size_(size) {}
 
  private:
+  // Joins words as call.op says: kMerge or kSum.
   virtual void DoMerge(const CommCall& call, uint32_t* words, int64_t n) = 0;
   virtual void DoGather(const CommCall& call, float* rows, int64_t n_rows, int64_t stride,
                         std::span<const int64_t> cuts) = 0;
@@ -80,6 +86,10 @@ class Comm {
   const int rank_, size_;
   CommStats stats_;
 };
+
+// to = to joined with `from`, n words at any address, as a call does it: bitwise or, or the sum of
+// floats.
+void JoinWords(CommCall::Op op, uint32_t* to, const std::byte* from, int64_t n);
 
 // Part of a matrix as a sequence of words, for copies through buffers: columns [begin, end) of
 // rows of `stride` words.

@@ -31,11 +31,6 @@ void WakeAll(std::atomic<uint32_t>* word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-void Join(uint32_t* __restrict to, const std::byte* __restrict from, int64_t n) {
-  const auto* words = reinterpret_cast<const uint32_t*>(from);
-  for (int64_t i = 0; i < n; ++i) to[i] |= words[i];
-}
-
 void Copy(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -161,17 +156,18 @@ bool HostComm::MergeChunk(const CommCall& call, uint32_t* words, int64_t n) {
   half_ ^= 1;
   Copy(part(rank()), words, n * 4);
   if (!Meet(call)) return false;
+  const auto join = [&](int64_t begin, int64_t end) {
+    Copy(words + begin, part(0) + begin * 4, (end - begin) * 4);
+    for (int r = 1; r < size(); ++r)
+      JoinWords(call.op, words + begin, part(r) + begin * 4, end - begin);
+  };
   if (size() <= kReadAll) {
-    for (int r = 0; r < size(); ++r) {
-      if (r != rank()) Join(words, part(r), n);
-    }
+    join(0, n);
     return true;
   }
   const int64_t begin = n * rank() / size(), end = n * (rank() + 1) / size();
   std::byte* merged = part(size());
-  for (int r = 0; r < size(); ++r) {
-    if (r != rank()) Join(words + begin, part(r) + begin * 4, end - begin);
-  }
+  join(begin, end);
   Copy(merged + begin * 4, words + begin, (end - begin) * 4);
   if (!Meet(call)) return false;
   Copy(words, merged, n * 4);

@@ -42,9 +42,15 @@ void HostsComm::TellHost(float* rows, int64_t n_rows, int64_t stride, int64_t be
   host_->Gather(rows, n_rows, stride, cuts_);
 }
 
-void HostsComm::DoMerge(const CommCall&, uint32_t* words, int64_t n) {
-  host_->Merge(words, n);
-  if (leaders_) leaders_->Merge(words, n);
+void HostsComm::DoMerge(const CommCall& call, uint32_t* words, int64_t n) {
+  const auto join = [&](Comm& comm) {
+    if (call.op == CommCall::Op::kMerge)
+      comm.Merge(words, n);
+    else
+      comm.Sum(reinterpret_cast<float*>(words), n);
+  };
+  join(*host_);
+  if (leaders_) join(*leaders_);
   TellHost(reinterpret_cast<float*>(words), 1, n, 0, n);
 }
 

@@ -160,12 +160,11 @@ void MpiComm::DoMerge(const CommCall& call, uint32_t* words, int64_t n) {
   }
   if (!Finish(call)) return;
   for (int p = 0; p < size(); ++p) {
-    if (p == rank()) continue;
-    for (int64_t i = 0; i < n; ++i) {
-      uint32_t word;
-      std::memcpy(&word, Received(p) + i * 4, 4);
-      words[i] |= word;
-    }
+    const std::byte* from = p == rank() ? outbox_.data() + sizeof(Header) : Received(p);
+    if (p == 0)
+      std::memcpy(words, from, static_cast<size_t>(n) * 4);
+    else
+      JoinWords(call.op, words, from, n);
   }
 }
 

@@ -47,6 +47,22 @@ TEST(ThreadCommTest, MergeKeepsTheBitsOfTheOneWhoSetThem) {
   });
 }
 
+// In rank order another order would give other bits: 1 + 2^-24 + 2^-24 is 1, or not.
+TEST(ThreadCommTest, SumAddsInRankOrder) {
+  for (const int ranks : {3, 6}) {
+    OnRanks(ranks, [&](Comm& comm) {
+      float values[2] = {0, 0};
+      if (comm.rank() < 3) {
+        values[0] = comm.rank() == 0 ? 1.0f : 0x1p-24f;
+        values[1] = comm.rank() == 2 ? 1.0f : 0x1p-24f;
+      }
+      comm.Sum(values, 2);
+      EXPECT_EQ(values[0], 1.0f);
+      EXPECT_EQ(values[1], 1.0f + 0x1p-23f);
+    });
+  }
+}
+
 TEST(ThreadCommTest, GatherFillsTheColumnsOfAll) {
   const std::vector<int64_t> cuts = {0, 3, 3, 7};
   OnRanks(3, [&](Comm& comm) {

@@ -12,16 +12,23 @@ bool Has(std::string_view text, std::string_view part) {
 }
 
 // Read by single rows out of the mapped file: the ranks of a host share its pages.
-bool IsOnHost(const TensorSpec& t) {
-  return Has(t.name, "engram.embed.") || Has(t.name, "markov_head.embed.");
+bool IsOnHost(const TensorSpec& t, const Layout& layout) {
+  return (Has(t.name, ".engram.embed.") && !layout.cuts_engram()) ||
+         (Has(t.name, "markov_head.embed.") && !layout.adds_partial_sums());
+}
+
+int64_t PartOf(int64_t bytes, const Share& share) {
+  return bytes / share.of * share.own.size() +
+         bytes % share.of * share.own.size() / share.of;  // the product may not fit
 }
 
 // The part of the table that a tensor counts for.
-const char* PartOf(const TensorSpec& t) {
+const char* NameOfPart(const TensorSpec& t) {
   const std::string& name = t.name;
   if (Has(name, "ffn.experts.")) return t.part == Part::kMtp ? "draft experts" : "routed experts";
   if (Has(name, "ffn.shared_experts.")) return "shared experts";
   if (Has(name, "ffn.gate.")) return "routers";
+  if (Has(name, ".engram.embed.")) return "Engram tables";
   if (Has(name, "engram.")) return "Engram projections";
   if (Has(name, ".hc_")) return "hyper-connections";
   if (Has(name, "compressor.") || Has(name, "indexer.wk.") || Has(name, "indexer.k_norm"))
@@ -37,16 +44,18 @@ const char* PartOf(const TensorSpec& t) {
 }  // namespace
 
 int64_t OwnedBytes(const TensorSpec& t, const Layout& layout, int rank) {
-  const Share rows = layout.RowsOf(t.name, rank);
-  return t.bytes() / rows.of * rows.own.size() +
-         t.bytes() % rows.of * rows.own.size() / rows.of;  // the product may not fit
+  const Slice own = layout.SliceOf(t.name, rank);
+  int64_t bytes = PartOf(PartOf(t.bytes(), own.rows), own.cols);
+  if (layout.decodes_engram() && Has(t.name, ".engram.embed."))
+    bytes = t.name.ends_with(".scale") ? 0 : 2 * bytes;
+  return bytes;
 }
 
 std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank) {
   std::vector<MemoryPart> parts;
   for (const TensorSpec& t : ShapeTable(config)) {
-    if (t.part == Part::kVision || IsOnHost(t)) continue;
-    const char* name = PartOf(t);
+    if (t.part == Part::kVision || IsOnHost(t, layout)) continue;
+    const char* name = NameOfPart(t);
     auto part = std::find_if(parts.begin(), parts.end(),
                              [&](const MemoryPart& m) { return m.name == name; });
     if (part == parts.end()) part = parts.insert(parts.end(), {name, 0});
@@ -57,9 +66,9 @@ std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layo
   return parts;
 }
 
-int64_t HostMemory(const ModelConfig& config) {
+int64_t HostMemory(const ModelConfig& config, const Layout& layout) {
   int64_t bytes = 0;
-  for (const TensorSpec& t : ShapeTable(config)) bytes += IsOnHost(t) ? t.bytes() : 0;
+  for (const TensorSpec& t : ShapeTable(config)) bytes += IsOnHost(t, layout) ? t.bytes() : 0;
   return bytes;
 }
 

@@ -16,13 +16,13 @@ struct MemoryPart {
   int64_t bytes = 0;
 };
 
-// Bytes of a tensor that this rank owns: some of its rows, all, or none.
+// Bytes of a tensor that this rank owns: some of its rows or columns, all, or none.
 int64_t OwnedBytes(const TensorSpec& tensor, const Layout& layout, int rank);
 
 // What a rank holds for itself, largest part first: everything but vision and what HostMemory has.
 std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank);
 
-// Bytes of what the ranks of a host share: Engram tables and the Markov embedding.
-int64_t HostMemory(const ModelConfig& config);
+// Bytes of what the ranks of a host share: tables that are read by single rows and not cut.
+int64_t HostMemory(const ModelConfig& config, const Layout& layout);
 
 }  // namespace deepinfer

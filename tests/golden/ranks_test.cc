@@ -84,6 +84,7 @@ Result OnRanks(ExecutorOptions options, int ranks, const LayoutOptions& layout,
                const std::function<Result(Executor&)>& run) {
   const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(60));
   options.engine.layout = layout.layout, options.engine.batch_ranks = layout.batch_ranks;
+  options.engine.reduce = layout.reduce, options.engine.engram = layout.engram;
   std::vector<std::thread> followers;
   for (int r = 1; r < ranks; ++r)
     followers.emplace_back(FollowDriver, comms[static_cast<size_t>(r)].get());
@@ -107,6 +108,10 @@ struct World {
   const char* layout;
   int ranks;
   int batch_ranks = 0;  // 0: one batch
+  const char* engram = "host";
+  const char* reduce = "exact";
+
+  LayoutOptions options() const { return {layout, ranks, batch_ranks, reduce, engram}; }
 };
 
 // Experts, heads and columns of tiny-odd fit few worlds.
@@ -116,8 +121,11 @@ std::vector<World> WorldsOf(const Model& m) {
 #endif
   if (m.isa == "generic") return {{"tp", 4}, {"dp", 2}};
   if (m.checkpoint == "tiny-odd") return {{"ep", 3}, {"ep", 9}, {"dp", 3}, {"ep", 9, 3}};
-  return {{"ep", 2}, {"tp", 2},    {"tp", 4}, {"tp", 8},     {"tp8r", 16},
-          {"dp", 2}, {"tp", 4, 2}, {"dp", 8}, {"tp", 16, 4}, {"tp8r", 16, 8}};
+  return {{"ep", 2},     {"tp", 2, 0, "rows-bf16"},
+          {"tp", 4},     {"tp", 8, 0, "rows-fp8"},
+          {"tp8r", 16},  {"dp", 2},
+          {"tp", 4, 2},  {"dp", 8},
+          {"tp", 16, 4}, {"tp8r", 16, 8}};
 }
 
 class RanksBitsTest : public ::testing::TestWithParam<Model> {};
@@ -129,9 +137,7 @@ TEST_P(RanksBitsTest, EveryLayoutGivesTheBitsOfOneRank) {
   const Bits want = RunAll(alone);
   EXPECT_FALSE(want.empty());
   for (const World& world : WorldsOf(m)) {
-    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks,
-                              {.layout = world.layout, .batch_ranks = world.batch_ranks},
-                              RunAll) == want)
+    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks, world.options(), RunAll) == want)
         << world.layout << " on " << world.ranks << " ranks, batches of " << world.batch_ranks;
   }
 }
@@ -157,6 +163,132 @@ INSTANTIATE_TEST_SUITE_P(All, RanksBitsTest, ::testing::ValuesIn(Models()), [](c
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+// Greedy answers and the logits they were taken from, prompts first.
+struct Answer {
+  Tokens tokens;
+  std::vector<std::vector<float>> logits;
+};
+constexpr size_t kPromptTokens = 12, kAnswerTokens = 20;
+
+// Beginnings that the trained model knows; the other has no words.
+std::vector<Tokens> Prompts(const Executor& e) {
+  std::vector<Tokens> prompts;
+  if (!e.model_dir().ends_with("demo")) {
+    std::mt19937 random(5);
+    std::uniform_int_distribution<TokenId> id(3, 600);
+    prompts.resize(9, Tokens(kPromptTokens));
+    for (Tokens& p : prompts) std::generate(p.begin(), p.end(), [&] { return id(random); });
+    return prompts;
+  }
+  for (const char* text :
+       {"In the beginning God created the heaven and the earth. And the earth was without form",
+        "And God said, Let there be light: and there was light. And God saw the light",
+        "Now there was a man in the land of Egypt, whose name was Joseph, and he went",
+        "And it came to pass in those days, that there went out a decree from the king",
+        "And the LORD spake unto Moses, saying, Speak unto the children of Israel, that they",
+        "The sons of David were these, that were born unto him in Hebron; the firstborn",
+        "Blessed is the man that walketh not in the counsel of the ungodly, nor standeth",
+        "Then said Jesus unto them, Verily, verily, I say unto you, I am the door of the",
+        "And Solomon the son of David was strengthened in his kingdom, and the LORD his God"}) {
+    prompts.push_back(EncodePrompt(e, text));
+    prompts.back().resize(kPromptTokens);
+  }
+  return prompts;
+}
+
+std::vector<Answer> GreedyAnswers(Executor& e) {
+  const std::vector<Tokens> prompts = Prompts(e);
+  std::vector<Answer> answers(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Answer& a = answers[i];
+    Tokens tokens = prompts[i];
+    const SeqSlot slot = e.kv().Open();
+    EXPECT_TRUE(e.kv().Reserve(slot, kPromptTokens + kAnswerTokens));
+    while (a.tokens.size() < kAnswerTokens) {
+      const int64_t first = e.kv().length(slot), n = std::ssize(tokens) - first;
+      const SeqRows rows[] = {{slot, tokens, first, n}};
+      const auto logits = e.Step(rows);
+      e.kv().SetLength(slot, std::ssize(tokens));
+      const auto width = static_cast<size_t>(e.config().vocab_size);
+      for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
+        const auto row = logits.subspan(r * width, width);
+        a.logits.emplace_back(row.begin(), row.end());
+      }
+      const std::vector<float>& last = a.logits.back();
+      a.tokens.push_back(
+          static_cast<TokenId>(std::max_element(last.begin(), last.end()) - last.begin()));
+      tokens.push_back(a.tokens.back());
+    }
+    e.kv().Close(slot);
+  }
+  return answers;
+}
+
+// Where the tokens first differ the two best logits of `want` are closer than four times what the
+// logits in front of it differ by, and `got` took one of them. Returns whether they differ at all.
+bool DiffersAtNearTie(const Answer& want, const Answer& got) {
+  float most = 0;
+  for (size_t i = 0; i < want.logits.size(); ++i) {
+    for (size_t t = 0; t < want.logits[i].size(); ++t)
+      most = std::max(most, std::abs(want.logits[i][t] - got.logits[i][t]));
+    if (i + 1 < kPromptTokens) continue;
+    const size_t n = i + 1 - kPromptTokens;
+    if (want.tokens[n] == got.tokens[n]) continue;
+    std::vector<float> best = want.logits[i];
+    std::partial_sort(best.begin(), best.begin() + 2, best.end(), std::greater<>());
+    EXPECT_LT(best[0] - best[1], 4 * most);
+    EXPECT_GE(want.logits[i][static_cast<size_t>(got.tokens[n])], best[1]);
+    return true;
+  }
+  return false;
+}
+
+// Partial sums in another order: tokens are those of one rank but for near ties (docs/ranks.md).
+void ExpectNearTiesOnly(const ExecutorOptions& options, const std::vector<World>& worlds,
+                        int most) {
+  Executor alone(options);
+  const std::vector<Answer> want = GreedyAnswers(alone);
+  for (const World& world : worlds) {
+    const auto got =
+        OnRanks<std::vector<Answer>>(options, world.ranks, world.options(), GreedyAnswers);
+    int ties = 0;
+    for (size_t i = 0; i < want.size(); ++i) ties += DiffersAtNearTie(want[i], got[i]) ? 1 : 0;
+    EXPECT_LE(ties, most) << world.layout << " on " << world.ranks << " ranks";
+  }
+}
+
+// Without roundings all answers are the same (measured: none of nine differs).
+TEST(FastSumsTest, UnroundedAnswersAreThoseOfOneRank) {
+  ExpectNearTiesOnly(Options("tiny", "fp32", "auto"),
+                     {{"ep", 2, 0, "host", "fast"},
+                      {"tp", 2, 0, "rows-fp8", "fast"},
+                      {"tp", 4, 0, "rows-bf16", "fast"},
+                      {"tp", 8, 0, "host", "fast"},
+                      {"tp8r", 8, 0, "host", "fast"}},
+                     1);
+}
+
+// Rounded numerics make noise of one bit (docs/numerics.md): of nine answers of 20 tokens three
+// part, each at a near tie. A model with random weights knows nothing but near ties.
+TEST(FastSumsTest, RoundedAnswersPartAtNearTies) {
+  ExecutorOptions options = Options("tiny", "release", "auto");
+  options.engine.model = std::string(DI_SOURCE_DIR) + "/models/demo";
+  ExpectNearTiesOnly(options,
+                     {{"ep", 2, 0, "host", "fast"},
+                      {"tp", 2, 0, "rows-fp8", "fast"},
+                      {"tp", 4, 0, "rows-bf16", "fast"},
+                      {"tp8r", 8, 0, "host", "fast"}},
+                     3);
+}
+
+TEST(FastSumsTest, OneLayoutHasTheSameBitsEveryTime) {
+  const ExecutorOptions options = Options("tiny", "release", "auto");
+  const LayoutOptions layout{"tp", 4, 0, "fast", "rows-fp8"};
+  const Bits first = OnRanks<Bits>(options, 4, layout, RunAll);
+  EXPECT_FALSE(first.empty());
+  EXPECT_TRUE(OnRanks<Bits>(options, 4, layout, RunAll) == first);
+}
 
 // Every rank of a world; what each of them ended with.
 std::vector<std::string> EndsOf(int ranks, const std::function<void(int, ExecutorOptions)>& body) {

@@ -267,7 +267,12 @@ def test_numerics():
 
 def test_reduce():
     assert logprobs("--reduce", "exact") == logprobs()
-    assert_fails(run("generate", "--model", DEMO, *GENESIS, "--reduce", "fast"), "reduce", "fast")
+    assert logprobs("--reduce", "fast") == logprobs()  # one rank adds to nobody
+    assert_fails(run("generate", "--model", DEMO, *GENESIS, "--reduce", "sum"), "reduce", "sum")
+
+
+def test_engram_rows_are_cut_over_several_ranks_only():
+    assert_fails(run("generate", "--model", DEMO, *GENESIS, "--engram", "rows-fp8"), "--engram", "one rank")
 
 
 def test_max_num_batched_tokens_cuts_the_prompt():

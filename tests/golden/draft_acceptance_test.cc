@@ -95,6 +95,18 @@ TEST(DemoAcceptance, IsTheFigureOfTheModelsMakers) {
   EXPECT_NEAR(TokensPerVerification(Accepted(options, 0)), kFigure, kTolerance) << "fp32";
 }
 
+// Two draws that share their noise but do not know each other's distribution agree less often than
+// min(p, q) (sampler/speculative_test.cc): at temperature 0.7 exact accepts about a tenth less.
+TEST(DemoAcceptance, OfExactIsNearThatOfRejection) {
+  EngineOptions options = DemoOptions(kBlock);
+  const double exact = TokensPerVerification(Accepted(options, 0.7f));
+  options.speculative = "rejection";
+  const double rejection = TokensPerVerification(Accepted(options, 0.7f));
+  EXPECT_GT(exact, 1.9);
+  EXPECT_GT(exact, 0.86 * rejection);
+  EXPECT_LT(exact, rejection);
+}
+
 // ---- what exact can accept ----
 
 constexpr float kTemperature = 0.7f;

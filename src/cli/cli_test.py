@@ -59,7 +59,7 @@ class Program(ProgramTest):
     def test_options_out_of_range_are_named(self):
         for option, value in (("max-model-len", -1), ("max-num-batched-tokens", 0), ("max-num-seqs", 0),
                               ("num-kv-blocks", -1), ("threads", -1), ("isa", "sse"), ("numerics", "int4"),
-                              ("reduce", "fast")):
+                              ("reduce", "sum"), ("engram", "disk"), ("layout", "pp")):
             self.assert_fails(run("generate", "--model", DEMO, "--prompt", "x", f"--{option}", value), f"--{option}: expected")
             self.assert_fails(run("generate", "--model", DEMO, "--prompt", "x", f"--{option}"), f"--{option}")
 

@@ -5,6 +5,7 @@
 // rounds.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <random>
@@ -36,7 +37,8 @@ Request RandomRequest(std::mt19937& random, const ModelConfig& config) {
   if (one_in(4)) s.frequency_penalty = -1 + 0.5f * static_cast<float>(random() % 5);
   if (one_in(4)) s.presence_penalty = -1 + 0.5f * static_cast<float>(random() % 5);
   if (one_in(4)) s.logit_bias = {{id(), 6.0f}, {id(), -20.0f}};
-  if (one_in(4)) s.min_tokens = static_cast<int>(random() % 12);
+  if (one_in(4))
+    s.min_tokens = static_cast<int>(std::min(static_cast<int64_t>(random() % 12), r.max_tokens));
   if (one_in(3)) s.stop_ids = {id(), id(), id()};
   if (one_in(5)) r.stop = {std::string(1, static_cast<char>('a' + random() % 26))};
   if (one_in(3)) r.logprobs = static_cast<int>(random() % 4);

@@ -19,15 +19,15 @@ def fixture_model(tmp_path_factory):
     return model
 
 
-def run(model, layout):
-    command = mpirun(RANKS, "generate", "--model", model, "--json", "--threads", 1, "--layout", layout, *ARGS)
+def run(model, *layout):
+    command = mpirun(RANKS, "generate", "--model", model, "--json", "--threads", 1, "--layout", *layout, *ARGS)
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(), check=False)
 
 
 def test_every_layout_that_fits_gives_the_tokens_and_log_probabilities_of_one_rank(model):
     want = answer(generate(*ARGS, model=model))
-    for layout in ("tp8r", "ep", "dp"):
-        result = run(model, layout)
+    for layout in (["tp8r"], ["ep"], ["dp"], ["tp", "--cp", 8]):
+        result = run(model, *layout)
         assert result.returncode == 0, result.stderr
         assert answer(result.stdout) == want, layout
 

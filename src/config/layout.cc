@@ -20,28 +20,23 @@ Cuts EqualRuns(int64_t count, int64_t unit, int64_t ranks) {
   return cuts;
 }
 
-// Runs of `unit` out of `count`: as EvenRuns, or, where there are fewer units than ranks, one on
-// each of some ranks that lie evenly apart.
-std::vector<Range> SpreadRuns(int64_t count, int64_t unit, int64_t ranks) {
-  const int64_t units = (count + unit - 1) / unit;
-  std::vector<Range> runs;
-  if (units >= ranks) {
-    for (int64_t r = 0; r < ranks; ++r)
-      runs.push_back({units * r / ranks * unit, std::min(units * (r + 1) / ranks * unit, count)});
-    return runs;
-  }
-  runs.assign(static_cast<size_t>(ranks), {count, count});
-  for (int64_t u = 0; u < units; ++u)
-    runs[static_cast<size_t>(u * ranks / units)] = {u * unit, std::min((u + 1) * unit, count)};
-  return runs;
-}
-
 // `ranks` runs whose numbers of units differ by one at most.
 Cuts EvenRuns(int64_t count, int64_t unit, int64_t ranks) {
   const int64_t units = (count + unit - 1) / unit;
   Cuts cuts;
   for (int64_t r = 0; r <= ranks; ++r) cuts.push_back(std::min(units * r / ranks * unit, count));
   return cuts;
+}
+
+// As EvenRuns, or, where there are fewer units than ranks, one on each of some ranks that lie
+// evenly apart.
+std::vector<Range> SpreadRuns(int64_t count, int64_t unit, int64_t ranks) {
+  const int64_t units = (count + unit - 1) / unit;
+  const Cuts cuts = EvenRuns(count, unit, std::min(units, ranks));
+  std::vector<Range> runs(static_cast<size_t>(ranks), {count, count});
+  const auto n_runs = std::ssize(cuts) - 1;
+  for (int64_t u = 0; u < n_runs; ++u) runs[static_cast<size_t>(u * ranks / n_runs)] = At(cuts, u);
+  return runs;
 }
 
 [[noreturn]] void Refuse(const LayoutOptions& o, const std::string& why) {

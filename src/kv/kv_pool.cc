@@ -170,11 +170,6 @@ void StartStep(int64_t n_seqs, StepInputs* in) {
   std::fill(in->n_groups, in->n_groups + kMaxRatio + 1, 0);
 }
 
-void EndStep(StepInputs* in) {
-  in->all_rows_begin[1] = in->n_world_rows = in->n_rows;
-  in->n_world_samples = in->n_samples;
-}
-
 }  // namespace
 
 int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
@@ -186,7 +181,6 @@ int32_t KvPool::AddRow(SeqSlot slot, int32_t step_seq, TokenId id, int64_t posit
   in->row_seqs[r] = step_seq;
   in->row_slots[r] = slot;
   in->window_slots[r] = slot * shape_.ring() + position % shape_.ring();
-  in->world_rows[r] = r;
   return r;
 }
 
@@ -201,7 +195,7 @@ void KvPool::FillDraft(std::span<const DraftRows> seqs, int64_t block, TokenId n
       AddRow(rows.slot, s, i == 0 ? rows.anchor : noise, first + i, first + block - 1, in);
     }
   }
-  EndStep(in);
+  in->all_rows_begin[1] = in->n_rows;
 }
 
 void KvPool::FillRow(const Seq& seq, SeqSlot slot, int32_t step_seq, TokenId id, int64_t position,
@@ -233,13 +227,11 @@ void KvPool::FillInputs(std::span<const SeqRows> seqs, StepInputs* in) const {
       FillRow(seq, rows.slot, s, rows.tokens[static_cast<size_t>(p)], p, in);
     }
     const int64_t n_logits = std::min(rows.n_logits, end - rows.first);
-    for (int64_t i = n_logits; i > 0; --i) {
-      in->world_samples[in->n_samples] = in->n_samples;
+    for (int64_t i = n_logits; i > 0; --i)
       in->sample_rows[in->n_samples++] = in->n_rows - static_cast<int32_t>(i);
-    }
     std::copy(seq.blocks.begin(), seq.blocks.end(), in->block_table + s * in->table_stride);
   }
-  EndStep(in);
+  in->all_rows_begin[1] = in->n_rows;
 }
 
 size_t KvPool::OwnerIndex(int layer) const {

@@ -107,7 +107,8 @@ class KvPool {
   const KvShape& shape() const { return shape_; }
 
   // Writes ids, positions, slots, groups and block tables of a step. Blocks must be reserved; the
-  // rows of a sequence continue its length. Does not touch the Engram part.
+  // rows of a sequence continue its length. Leaves the Engram part and the numbers among all
+  // batches (BatchNumbers) alone.
   void FillInputs(std::span<const SeqRows> seqs, StepInputs* inputs) const;
 
   // The same for a draft (spec 05 section 4): per sequence `block` rows behind its last token, the

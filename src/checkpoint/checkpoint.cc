@@ -202,25 +202,29 @@ Checkpoint Checkpoint::Open(const std::string& dir, const ModelConfig& config) {
   return Checkpoint(std::move(impl));
 }
 
-Checkpoint Checkpoint::Random(const ModelConfig& config, uint64_t seed, int threads) {
+Checkpoint Checkpoint::Random(const ModelConfig& config, uint64_t seed, int threads,
+                              const OwnBytes& own) {
   auto impl = std::make_unique<Impl>();
   const std::vector<TensorSpec> specs = ShapeTable(config);
-  for (const TensorSpec& spec : specs) impl->total_bytes += spec.bytes();
+  std::vector<RandomTensor> fill;
+  for (const TensorSpec& spec : specs) {
+    fill.push_back({&spec, nullptr, own ? own(spec) : Range{0, spec.bytes()}});
+    impl->total_bytes += fill.back().own.size();
+  }
   CheckMemory("synthetic weights (fewer layers, stages, experts or words take less)",
               impl->total_bytes);
   impl->memory = Arena("synthetic weights", impl->total_bytes);
   auto* next = reinterpret_cast<uint8_t*>(impl->memory.base());
-  std::vector<RandomTensor> fill;
   impl->shards = {"memory"};
-  for (const TensorSpec& spec : specs) {
-    impl->tensors.push_back({spec.name,
-                             std::string(spec.dtype),
-                             {spec.dims().begin(), spec.dims().end()},
+  for (RandomTensor& t : fill) {
+    t.data = next - t.own.begin;
+    next += t.own.size();
+    impl->tensors.push_back({t.spec->name,
+                             std::string(t.spec->dtype),
+                             {t.spec->dims().begin(), t.spec->dims().end()},
                              0,
-                             next,
-                             spec.bytes()});
-    fill.push_back({&spec, next});
-    next += spec.bytes();
+                             t.data,
+                             t.spec->bytes()});
   }
   impl->IndexNames();
   FillRandom(fill, seed, threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "config/layout.h"
 #include "config/model_config.h"
 #include "config/shape_table.h"
 
@@ -20,7 +22,7 @@ struct StoredTensor {
   std::string dtype;           // as spelled in the file
   std::vector<int64_t> shape;  // as counted in the file: packed fp4 in bytes
   int shard;                   // index into Checkpoint::shards()
-  const uint8_t* data;         // any alignment
+  const uint8_t* data;         // of the whole tensor, any alignment
   int64_t bytes;
 };
 
@@ -35,9 +37,12 @@ class Checkpoint {
   static Checkpoint Open(const std::string& dir, const ModelConfig& config);
 
   // The tensors of `config` in memory instead of files: seeded random bytes (random_tensors.h), one
-  // behind the other as in a shard, written by `threads` threads. Throws Error kInvalid when
-  // the machine has less memory available than they take.
-  static Checkpoint Random(const ModelConfig& config, uint64_t seed, int threads);
+  // behind the other as in a shard, written by `threads` threads. own: which bytes of a tensor are
+  // wanted (all by default); there is no memory for others, and nobody may read them. Throws
+  // Error kInvalid when the machine has less memory available than they take.
+  using OwnBytes = std::function<Range(const TensorSpec& tensor)>;
+  static Checkpoint Random(const ModelConfig& config, uint64_t seed, int threads,
+                           const OwnBytes& own = nullptr);
 
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
@@ -62,7 +67,7 @@ class Checkpoint {
   std::span<const std::string> shards() const;
   // Names of stored tensors that the config does not imply; they are ignored.
   std::span<const std::string> unused() const;
-  // Sum of the bytes of all stored tensors.
+  // Sum of the bytes of all stored tensors; of random ones, of what is there of them.
   int64_t total_bytes() const;
 
  private:

@@ -52,14 +52,19 @@ Pattern PatternOf(const TensorSpec& spec, const TensorSpec* before) {
   return {Repeat32(positive ? 0x00ffffff : 0x80ffffff), Repeat32(field << 23)};
 }
 
-void FillPiece(uint8_t* data, int64_t bytes, const Pattern& pattern, uint64_t state) {
+// Bytes `own` of a piece.
+void FillPiece(uint8_t* data, Range own, const Pattern& pattern, uint64_t state) {
   int64_t i = 0;
-  for (; i + 8 <= bytes; i += 8) {
+  for (; i + 8 <= own.begin; i += 8) NextRandom(&state);
+  for (; i < own.end; i += 8) {
     const uint64_t word = (NextRandom(&state) & pattern.keep) + pattern.add;
-    std::memcpy(data + i, &word, 8);
+    const int64_t begin = std::max(i, own.begin), end = std::min(i + 8, own.end);
+    if (end - begin == 8)
+      std::memcpy(data + i, &word, 8);
+    else
+      std::memcpy(data + begin, reinterpret_cast<const uint8_t*>(&word) + (begin - i),
+                  static_cast<size_t>(end - begin));
   }
-  const uint64_t word = (NextRandom(&state) & pattern.keep) + pattern.add;
-  std::memcpy(data + i, &word, static_cast<size_t>(bytes - i));
 }
 
 struct FillJob {
@@ -72,15 +77,18 @@ struct FillJob {
 void FillShare(void* context, int tid) {
   const FillJob& job = *static_cast<const FillJob*>(context);
   for (size_t t = 0; t < job.tensors.size(); ++t) {
-    const int64_t bytes = job.tensors[t].spec->bytes();
-    const int64_t pieces = (bytes + kPieceBytes - 1) / kPieceBytes;
-    for (int64_t p = pieces * tid / job.threads; p < pieces * (tid + 1) / job.threads; ++p) {
+    const Range own = job.tensors[t].own;
+    if (own.size() == 0) continue;
+    const int64_t first = own.begin / kPieceBytes;
+    const int64_t n = (own.end + kPieceBytes - 1) / kPieceBytes - first;
+    for (int64_t p = first + n * tid / job.threads; p < first + n * (tid + 1) / job.threads; ++p) {
       uint64_t state = job.seed;
       state = NextRandom(&state) + t;
       state = NextRandom(&state) + static_cast<uint64_t>(p);
       const int64_t begin = p * kPieceBytes;
-      FillPiece(job.tensors[t].data + begin, std::min(kPieceBytes, bytes - begin), job.patterns[t],
-                NextRandom(&state));
+      const Range in_piece = {std::max(own.begin - begin, int64_t{0}),
+                              std::min(own.end - begin, kPieceBytes)};
+      FillPiece(job.tensors[t].data + begin, in_piece, job.patterns[t], NextRandom(&state));
     }
   }
 }

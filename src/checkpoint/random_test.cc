@@ -36,6 +36,28 @@ TEST(RandomCheckpoint, SameBytesOnAnyNumberOfThreads) {
   EXPECT_NE(one, Digest(Checkpoint::Random(config, 8, 1)));
 }
 
+// Ranks that make a part each: all bytes are those that one would make, and no more memory is
+// taken.
+TEST(RandomCheckpoint, PartsAreThoseOfTheWhole) {
+  const ModelConfig config = SmallConfig(1);
+  const Checkpoint whole = Checkpoint::Random(config, 7, 2);
+  int64_t sum = 0;
+  for (int64_t i = 0; i < 3; ++i) {
+    const auto third = [i](int64_t bytes) { return BytesOf({{i, i + 1}, 3}, bytes); };
+    const Checkpoint part =
+        Checkpoint::Random(config, 7, 2, [&](const TensorSpec& t) { return third(t.bytes()); });
+    sum += part.total_bytes();
+    for (const StoredTensor& t : part.tensors()) {
+      const Range own = third(t.bytes);
+      ASSERT_EQ(std::memcmp(t.data + own.begin, whole.Find(t.name)->data + own.begin,
+                            static_cast<size_t>(own.size())),
+                0)
+          << t.name;
+    }
+  }
+  EXPECT_EQ(sum, whole.total_bytes());
+}
+
 // No NaN, and a row of any matrix times inputs around 1 gives results around 1.
 TEST(RandomCheckpoint, ValuesArePlausible) {
   const ModelConfig config = SmallConfig(4);

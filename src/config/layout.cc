@@ -134,6 +134,13 @@ Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
       EvenRuns(c.num_attention_heads / c.o_groups * c.head_dim, c.head_dim, group_size_);
 }
 
+Range BytesOf(const Share& rows, int64_t bytes) {
+  const auto byte = [&](int64_t row) {  // the product of row and bytes may not fit
+    return bytes / rows.of * row + bytes % rows.of * row / rows.of;
+  };
+  return {byte(rows.own.begin), byte(rows.own.end)};
+}
+
 Range Layout::experts(int layer, int rank) const {
   return At(layer < config_.num_hidden_layers ? experts_ : draft_experts_, rank);
 }

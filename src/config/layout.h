@@ -51,6 +51,8 @@ struct Share {
 struct Slice {
   Share rows, cols;
 };
+// Which bytes a share of the rows has of a tensor of so many.
+Range BytesOf(const Share& rows, int64_t bytes);
 
 class Layout {
  public:

@@ -141,10 +141,15 @@ std::optional<Tokenizer> LoadTokenizer(const ExecutorOptions& o, const std::stri
 }
 
 Checkpoint OpenCheckpoint(const ExecutorOptions& o, const std::string& dir,
-                          const ModelConfig& config, int64_t threads) {
+                          const ModelConfig& config, int64_t threads, const RankWorld* world) {
   if (o.engine.synthetic) {
     if (o.progress) o.progress("random weights");
-    return Checkpoint::Random(config, o.engine.synthetic->seed, static_cast<int>(threads));
+    const auto own = [&](const TensorSpec& t) {
+      const Ranks& ranks = world->ranks();
+      return BytesOf(ranks.layout.SliceOf(t.name, ranks.rank).rows, t.bytes());
+    };
+    return Checkpoint::Random(config, o.engine.synthetic->seed, static_cast<int>(threads),
+                              world ? Checkpoint::OwnBytes(own) : nullptr);
   }
   if (o.progress) o.progress("tensor headers");
   return Checkpoint::Open(dir, config);
@@ -250,7 +255,7 @@ Executor::Impl::Impl(const ExecutorOptions& o)
       world(JoinWorld(o, config)),
       numerics(Numerics::Named(options.numerics)),
       tokenizer(LoadTokenizer(o, dir)),
-      checkpoint(OpenCheckpoint(o, dir, config, options.threads)),
+      checkpoint(OpenCheckpoint(o, dir, config, options.threads, world.get())),
       weights(BindWeights(checkpoint, config, world ? &world->ranks() : nullptr)),
       hash(MakeHash(config, tokenizer, dir)),
       rope_plain(RopeFrequencies(config, false)),

@@ -17,11 +17,6 @@ bool IsOnHost(const TensorSpec& t, const Layout& layout) {
          (Has(t.name, "markov_head.embed.") && !layout.adds_partial_sums());
 }
 
-int64_t PartOf(int64_t bytes, const Share& share) {
-  return bytes / share.of * share.own.size() +
-         bytes % share.of * share.own.size() / share.of;  // the product may not fit
-}
-
 // The part of the table that a tensor counts for.
 const char* NameOfPart(const TensorSpec& t) {
   const std::string& name = t.name;
@@ -45,7 +40,7 @@ const char* NameOfPart(const TensorSpec& t) {
 
 int64_t OwnedBytes(const TensorSpec& t, const Layout& layout, int rank) {
   const Slice own = layout.SliceOf(t.name, rank);
-  int64_t bytes = PartOf(PartOf(t.bytes(), own.rows), own.cols);
+  int64_t bytes = BytesOf(own.cols, BytesOf(own.rows, t.bytes()).size()).size();
   if (layout.decodes_engram() && Has(t.name, ".engram.embed."))
     bytes = t.name.ends_with(".scale") ? 0 : 2 * bytes;
   return bytes;

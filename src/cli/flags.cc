@@ -8,6 +8,7 @@
 #include "checkpoint/model_dir.h"
 #include "checkpoint/safetensors.h"
 #include "cli/arguments.h"
+#include "cli/launch.h"
 
 namespace deepinfer {
 namespace {
@@ -29,6 +30,17 @@ std::shared_ptr<EngineOptions> AddModelFlag(CLI::App* command) {
   auto options = FromEnvironment();
   AddModel(command, *options);
   return options;
+}
+
+void AddRanksFlag(CLI::App* command, EngineOptions* options) {
+  const auto read = [options](const std::string& text) {
+    const int ranks = ParseRanks(text);
+    if (!StartedByMpi() && ranks > 1) throw RanksWanted{ranks};
+    if (text != "auto") options->ranks = ranks;
+  };
+  command->add_option_function<std::string>(
+      "--ranks", read,
+      "Starts so many ranks on this machine, as mpirun -n would; auto: one for each memory node");
 }
 
 std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
@@ -65,6 +77,7 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
       ->capture_default_str();
   command->add_option("--numerics", o.numerics, "Rounding points: release, fp32 or trn2")
       ->capture_default_str();
+  AddRanksFlag(command, &o);
   command
       ->add_option("--layout", o.layout,
                    "What ranks share: ep (experts), tp (heads too), tp8r (heads within 8 ranks) or "

@@ -19,6 +19,10 @@ namespace deepinfer {
 // caller's callback holds the pointer, which keeps the storage alive.
 std::shared_ptr<EngineOptions> AddModelFlag(CLI::App* command);
 
+// Adds --ranks to a command that loads a model: while it is read it throws RanksWanted where they
+// have not been started.
+void AddRanksFlag(CLI::App* command, EngineOptions* options);
+
 // Adds every option of EngineOptions. The callback of the command calls Validate().
 std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command);
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/output.h"
 #include "config/options.h"
 #include "engine/rank_load.h"
@@ -97,6 +98,8 @@ int RunCommand(int argc, char** argv, Comm* world) {
     PrintAll(app.help("", CLI::AppFormatMode::All));
   } catch (const CLI::CallForVersion& version) {
     PrintAll(std::string(version.what()) + "\n");
+  } catch (const RanksWanted& wanted) {
+    return RunOnRanks(wanted.ranks, {argv, static_cast<size_t>(argc)});
   } catch (const CLI::RuntimeError& e) {
     return e.get_exit_code();
   } catch (const CLI::ParseError& e) {

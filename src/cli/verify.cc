@@ -29,6 +29,7 @@ void AddVerify(CLI::App& app, Comm* world) {
       ->capture_default_str();
   command->add_option("--isa", engine->isa, "auto, generic, avx2, avx512 or amx (DEEPINFER_ISA)")
       ->capture_default_str();
+  AddRanksFlag(command, engine.get());
   command->add_option("--numerics", engine->numerics, "Rounding points: release, fp32 or trn2")
       ->capture_default_str();
   command->callback([engine, options, world] {

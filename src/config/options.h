@@ -47,9 +47,9 @@ struct EngineOptions {
   // What ranks share, and how many neighbours run one batch (0: all): LayoutOptions.
   std::string layout = "tp";
   int64_t batch_ranks = 0;
-  // Of ranks that share the heads, and that share the experts. 0: whatever there is; else loading
-  // fails when there are not so many.
-  int64_t tensor_parallel_size = 0, expert_parallel_size = 0;
+  // Of all ranks, of those that share the heads, and that share the experts. 0: whatever there is;
+  // else loading fails when there are not so many.
+  int64_t ranks = 0, tensor_parallel_size = 0, expert_parallel_size = 0;
   // Sums over ranks and where Engram tables are: see LayoutOptions.
   std::string reduce = "exact", engram = "host";
   // Seconds that a rank waits in a step for the others; while loading, 20 times as long.

@@ -79,6 +79,7 @@ void CheckSizes(const EngineOptions& o, const Layout& layout) {
                 fmt::format("--{}: expected {} (--layout {} on {} ranks, see mpirun -n), found {}",
                             option, size, o.layout, layout.size(), named));
   };
+  check("ranks", o.ranks, layout.size());
   check("tensor-parallel-size", o.tensor_parallel_size, layout.attention_size());
   check("ep", o.expert_parallel_size, layout.size());
 }

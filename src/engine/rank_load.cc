@@ -10,7 +10,7 @@ namespace deepinfer {
 
 namespace {
 
-static_assert(sizeof(EngineOptions) == 448 && sizeof(SyntheticModel) == 48,
+static_assert(sizeof(EngineOptions) == 456 && sizeof(SyntheticModel) == 48,
               "is what changed in them part of ForEachOption?");
 
 constexpr int64_t kRecordBytes = 1024;
@@ -27,7 +27,7 @@ void ForEachOption(EngineOptions& o, const Value& value) {
   }
   for (int64_t* n : {&o.max_model_len, &o.max_num_batched_tokens, &o.max_num_seqs, &o.num_kv_blocks,
                      &o.prefix_cache_mib, &o.threads, &o.num_speculative_tokens, &o.batch_ranks,
-                     &o.rank_timeout_s, &o.tensor_parallel_size, &o.expert_parallel_size})
+                     &o.rank_timeout_s, &o.ranks, &o.tensor_parallel_size, &o.expert_parallel_size})
     value(*n);
   value(o.prefill_slowdown), value(o.routing_overlap);
   for (std::string* s : {&o.isa, &o.numerics, &o.routing, &o.reduce, &o.speculative, &o.draft_depth,

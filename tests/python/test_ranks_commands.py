@@ -1,12 +1,16 @@
 """Commands on several ranks, as processes of mpirun: they do what they do on one."""
 import json
+import os
+import signal
 import subprocess
+import time
+from pathlib import Path
 
 import openai
 import pytest
 
 import test_serve
-from program import DEMO, ROOT, environment, mpirun, run
+from program import DEMO, ROOT, assert_fails, environment, mpirun, run, start
 from serving import Server
 
 GOLDEN, CHECKPOINTS = ROOT / "build/testdata/golden", ROOT / "build/testdata/checkpoints"
@@ -108,3 +112,91 @@ def test_the_names_of_sizes_that_agree():
     args = ["generate", "--model", DEMO, "--prompt", "In the beginning", "--max-tokens", 4, "--temperature", 0]
     sizes = ["--tensor-parallel-size", 1, "--ep", 2, "--enable-expert-parallel", "--layout", "ep"]
     assert on_ranks(2, *args, *sizes).stdout == run(*args).stdout
+
+
+# ---- --ranks: no command line for mpirun ----
+
+GENERATE = ("generate", "--model", DEMO, "--temperature", 0, "--prompt", "In the beginning")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, "auto"])
+def test_ranks_are_started(ranks):
+    result = run(*GENERATE, "--max-tokens", 6, "--ranks", ranks)
+    assert result.returncode == 0 and len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stdout == run(*GENERATE, "--max-tokens", 6).stdout
+
+
+def test_input_and_the_other_commands_on_started_ranks(tmp_path):
+    args = ["generate", "--model", DEMO, "--temperature", 0, "--max-tokens", 6, "--prompt-file", "-"]
+    assert run(*args, "--ranks", 2, input="A stone").stdout == run(*args, input="A stone").stdout
+    result = run("bench", "latency", "--model", DEMO, "--threads", 1, "--ranks", 2, "--input-lens", 16, "--num-prompts", 1,
+                 "--output-len", 4, "--json", tmp_path / "out.json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["threads"] == 1
+
+
+@pytest.mark.parametrize("ranks", ["0", "two", "-2", "1025"])
+def test_numbers_of_ranks_that_are_none(ranks):
+    assert_fails(run(*GENERATE, f"--ranks={ranks}"), "--ranks: expected auto or an integer from 1 to 1024", f'"{ranks}"')
+
+
+def test_no_mpirun():
+    assert_fails(run(*GENERATE, "--ranks", 2, env={"PATH": "/nowhere"}), "--ranks: expected mpirun (Open MPI)")
+
+
+def test_ranks_inside_an_mpirun_must_be_its_own():
+    assert on_ranks(2, *GENERATE, "--max-tokens", 6, "--ranks", 2).returncode == 0
+    result = on_ranks(2, *GENERATE, "--ranks", 3)
+    assert result.returncode == 2 and "--ranks: expected 2" in result.stderr
+
+
+@pytest.mark.parametrize("args", [("inspect", "--model", DEMO), ("plan", "--model", DEMO), ("bench", "kernels")],
+                         ids=lambda args: args[0])
+def test_commands_that_load_no_model_know_no_ranks(args):
+    assert_fails(run(*args, "--ranks", 2), "--ranks")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_a_signal_ends_a_server_on_started_ranks_as_one_on_one(stop):
+    with Server("--served-model-name", "demo", "--ranks", 2, ranks=1) as server:
+        reply = server.post("/v1/completions", {"model": "demo", "prompt": "In the beginning", "max_tokens": 4})
+        assert reply["choices"][0]["text"]
+        ranks = children(*children(server.process.pid))
+        assert len(ranks) == 2
+        server.process.send_signal(stop)
+        assert server.process.wait(timeout=60) == 0
+        assert not any(alive(r) for r in ranks)
+
+
+def test_ctrl_c_prints_what_there_is():
+    process = start(*GENERATE, "--max-tokens", 2000, "--ignore-eos", "--ranks", 2, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout.read(1)
+    os.killpg(process.pid, signal.SIGINT)    # as a terminal does: also to mpirun
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out.endswith("\n")
+
+
+def test_ranks_end_with_the_process_that_started_them():
+    with Server("--ranks", 2, ranks=1) as server:
+        mpi = children(server.process.pid)
+        ranks = children(*mpi)
+        server.process.kill()
+        end = time.monotonic() + 20
+        while any(alive(p) for p in mpi + ranks):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def children(*processes):
+    found = [Path(f"/proc/{p}/task/{p}/children").read_text().split() for p in processes]
+    return [int(child) for of_one in found for child in of_one]
+
+
+def alive(process):
+    """Also false for one that nobody has waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

@@ -38,6 +38,13 @@ def rank_processes(process):
     return [ranks[r] for r in range(len(ranks))]
 
 
+def is_running(process):
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def run(*args, env=None, **kwargs):
     return subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True, timeout=TIMEOUT_S,
                           env=environment(env), check=False, **kwargs)

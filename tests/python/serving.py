@@ -51,16 +51,21 @@ class Server:
 
     def stop(self, signals=1):
         """Asks it to end; the exit status. Of several ranks rank 0 is asked."""
-        server = self.process.pid if self.ranks == 1 else rank_processes(self.process.pid)[0]
+        server = self.pid
         for _ in range(signals):
             os.kill(server, signal.SIGTERM)
         try:
-            status = self.process.wait(timeout=60)
+            status = self.process.wait(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
         self._reader.join()
         return status
+
+    @property
+    def pid(self):
+        """Of the process that serves: rank 0."""
+        return self.process.pid if self.ranks == 1 else rank_processes(self.process.pid)[0]
 
     @property
     def url(self):

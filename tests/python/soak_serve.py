@@ -119,7 +119,7 @@ class Soak:
         """Memory over time; a line a minute."""
         while time.monotonic() < self.stop:
             await asyncio.sleep(2)
-            with open(f"/proc/{self.server.process.pid}/status", encoding="ascii") as status:
+            with open(f"/proc/{self.server.pid}/status", encoding="ascii") as status:
                 self.memory.append(int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) >> 10)
             if len(self.memory) % 30 == 0:
                 print(f"{len(self.memory) // 30} min: {self.memory[-1]} MiB, {dict(self.counts)}", flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from program import DEMO, PROGRAM, ROOT, environment, mpirun
+from program import DEMO, PROGRAM, ROOT, environment, is_running, mpirun
 
 PROBE = ROOT / "build/release/src/parallel/mpi_probe"
 DEADLINE_S = 1.5
@@ -28,13 +28,6 @@ HAPPENINGS = {
     "other": r"call \d+ of .* (expected \d \w+ within \d+ ms, missing|rank \d calls \w+ with)",
     "skip": r"call \d+ of .* (expected \d \w+ within \d+ ms, missing|rank \d calls \w+ with)",
 }
-
-
-def is_running(process):
-    try:
-        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def run_probe(ranks, what, victim, at, calls, seed, ranks_per_host):

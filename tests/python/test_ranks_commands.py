@@ -23,9 +23,9 @@ def on_ranks(ranks, *args, **kwargs):
 
 # ---- serve ----
 
-@pytest.fixture(scope="module", name="server")
-def _server():
-    with Server("--served-model-name", "demo", ranks=2) as server:
+@pytest.fixture(scope="module", name="server", params=[2, 4])
+def _server(request):
+    with Server("--served-model-name", "demo", ranks=request.param) as server:
         yield server
         assert server.stop() == 0
 
@@ -38,6 +38,7 @@ def _client(server):
 @pytest.mark.parametrize("test", [
     test_serve.test_an_answer_is_that_of_generate, test_serve.test_a_stream_is_the_whole_reply_in_pieces,
     test_serve.test_prompts_may_be_ids_and_many, test_serve.test_logprobs_of_the_prompt,
+    test_serve.test_a_client_that_leaves_frees_its_place, test_serve.test_mixed_lengths_alone_and_together,
 ], ids=lambda test: test.__name__)
 def test_the_server_answers_as_on_one_rank(test, server, client):
     arguments = {"client": client, "server": server}

@@ -60,7 +60,7 @@ async def everybody(port, seed):
 
 
 def memory_mib(server):
-    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+    with open(f"/proc/{server.pid}/status", encoding="ascii") as status:
         return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) >> 10
 
 

@@ -6,12 +6,12 @@ import threading
 import openai
 import pytest
 
-from program import DEMO, assert_fails, run
+from program import DEMO, TIMEOUT_S, assert_fails, run
 from serving import Server
 
 
 def test_stopping_lets_running_answers_end():
-    with Server() as server:
+    with Server("--shutdown-timeout", TIMEOUT_S) as server:
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
         stream = client.completions.create(model=str(DEMO), prompt="In the beginning", max_tokens=1000, stream=True,
                                            extra_body={"ignore_eos": True})

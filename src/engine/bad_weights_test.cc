@@ -4,72 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "backend/cpu/select.h"
 #include "base/cpu_features.h"
+#include "engine/damaged_model.h"
 #include "engine/engine.h"
 
 namespace deepinfer {
 namespace {
 
-using nlohmann::json;
 using Tokens = std::vector<TokenId>;
 
-constexpr const char* kDemo = DI_SOURCE_DIR "/models/demo";
 constexpr int64_t kExperts = 16, kDraftExperts = 8;
-
-// A copy of the demo model in which some bytes are others.
-class DamagedModel {
- public:
-  DamagedModel() : dir_(testing::TempDir() + "/deepinfer_damaged_model") {
-    std::filesystem::remove_all(dir_);
-    std::filesystem::copy(kDemo, dir_);
-    for (const auto& file : std::filesystem::directory_iterator(dir_)) {
-      std::filesystem::permissions(file, std::filesystem::perms::owner_write,
-                                   std::filesystem::perm_options::add);
-    }
-  }
-  ~DamagedModel() { std::filesystem::remove_all(dir_); }
-  DamagedModel(const DamagedModel&) = delete;
-  DamagedModel& operator=(const DamagedModel&) = delete;
-
-  // Overwrites a tensor from byte `at` on; without bytes, all of it with 0xff.
-  void Overwrite(const std::string& tensor, uint64_t at, std::string bytes) {
-    std::ifstream index(dir_ + "/model.safetensors.index.json");
-    const std::string shard = json::parse(index)["weight_map"][tensor];
-    std::fstream file(dir_ + "/" + shard, std::ios::in | std::ios::out | std::ios::binary);
-    uint64_t header_bytes;
-    file.read(reinterpret_cast<char*>(&header_bytes), 8);
-    std::string header(header_bytes, ' ');
-    file.read(header.data(), static_cast<std::streamsize>(header_bytes));
-    const json offsets = json::parse(header)[tensor]["data_offsets"];
-    const uint64_t begin = offsets[0], end = offsets[1];
-    if (bytes.empty()) bytes.assign(end - begin, '\xff');
-    file.seekp(static_cast<std::streamoff>(8 + header_bytes + begin + at));
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  }
-
-  // Embedding of a token: NaN.
-  void DamageToken(TokenId token) {
-    constexpr uint64_t kRowBytes = 192 * 2;
-    std::string nan;
-    while (nan.size() < kRowBytes) nan += "\xc0\x7f";
-    Overwrite("embed.weight", static_cast<uint64_t>(token) * kRowBytes, nan);
-  }
-  // Scales of an expert: NaN.
-  void DamageExpert(const std::string& layer, int64_t expert) {
-    Overwrite(layer + ".ffn.experts." + std::to_string(expert) + ".w1.scale", 0, "");
-  }
-
-  const std::string& dir() const { return dir_; }
-
- private:
-  std::string dir_;
-};
 
 EngineOptions Options(const std::string& dir, const std::string& speculative) {
   EngineOptions o;
@@ -272,7 +219,7 @@ TEST(BadWeightsTest, ADraftThatNeedsABadExpertIsGivenUp) {
 
 // An answer that really runs into NaN: what came before it is told, as without drafts.
 TEST(BadWeightsTest, AnAnswerTellsItsTokensUpToTheOneThatFails) {
-  Executor sound = Load(Options(kDemo, "off"));
+  Executor sound = Load(Options(kDemoModel, "off"));
   const Tokens answer = RunOne(&sound, kGood).token_ids;
   // A token that the answer has not had before, behind some.
   auto last = answer.begin() + 4;
@@ -297,7 +244,7 @@ TEST(BadWeightsTest, AnAnswerTellsItsTokensUpToTheOneThatFails) {
 // Draft stages that are no good cost their drafts, not the answers: in all modes, at a fixed depth
 // and at a chosen one.
 TEST(BadWeightsTest, BadDraftStagesCostTheirDraftsOnly) {
-  Executor sound = Load(Options(kDemo, "off"));
+  Executor sound = Load(Options(kDemoModel, "off"));
   Request request = kGood;
   request.max_tokens = 60;
   const SequenceResult expected = RunOne(&sound, request);

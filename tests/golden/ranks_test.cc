@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <map>
 #include <random>
@@ -13,36 +12,10 @@
 #include "backend/cpu/select.h"
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/rank_load.h"
-#include "parallel/thread_comm.h"
+#include "rank_runs.h"
 
 namespace deepinfer {
 namespace {
-
-using Tokens = std::vector<TokenId>;
-using Bits = std::vector<uint32_t>;
-
-const std::string kCheckpoints = std::string(DI_SOURCE_DIR) + "/build/testdata/checkpoints/";
-
-ExecutorOptions Options(const std::string& checkpoint, const std::string& numerics,
-                        const std::string& isa) {
-  ExecutorOptions o;
-  o.engine.model = kCheckpoints + checkpoint;
-  o.engine.max_model_len = 96;
-  o.engine.max_num_batched_tokens = 24;
-  o.engine.max_num_seqs = 3;
-  o.engine.prefix_cache_mib = 0;
-  o.engine.threads = 1;
-  o.engine.rank_timeout_s = 60;
-  o.engine.isa = isa;
-  o.engine.numerics = numerics;
-  o.all_logits = true;
-  return o;
-}
-
-void Append(std::span<const float> values, Bits* bits) {
-  for (float v : values) bits->push_back(std::bit_cast<uint32_t>(v));
-}
 
 // Two sequences in chunks and steps they share, a draft for both, and a rollback.
 Bits RunAll(Executor& e) {
@@ -78,40 +51,8 @@ Bits RunAll(Executor& e) {
   return bits;
 }
 
-// What rank 0 makes of `run` with the other ranks behind it, every rank on a thread of its own.
-template <class Result>
-Result OnRanks(ExecutorOptions options, int ranks, const LayoutOptions& layout,
-               const std::function<Result(Executor&)>& run) {
-  const auto comms = MakeThreadWorld(ranks, std::chrono::seconds(60));
-  options.engine.layout = layout.layout, options.engine.batch_ranks = layout.batch_ranks;
-  options.engine.reduce = layout.reduce, options.engine.engram = layout.engram;
-  std::vector<std::thread> followers;
-  for (int r = 1; r < ranks; ++r)
-    followers.emplace_back(FollowDriver, comms[static_cast<size_t>(r)].get());
-  options.world = comms[0].get();
-  Result result;
-  {
-    SendLoad(options);
-    Executor driver(options);
-    result = run(driver);
-  }
-  SendEnd(options.world);
-  for (std::thread& t : followers) t.join();
-  return result;
-}
-
 struct Model {
   std::string checkpoint, numerics, isa;
-};
-
-struct World {
-  const char* layout;
-  int ranks;
-  int batch_ranks = 0;  // 0: one batch
-  const char* engram = "host";
-  const char* reduce = "exact";
-
-  LayoutOptions options() const { return {layout, ranks, batch_ranks, reduce, engram}; }
 };
 
 // Experts, heads and columns of tiny-odd fit few worlds.
@@ -126,14 +67,6 @@ std::vector<World> WorldsOf(const Model& m) {
           {"tp8r", 16},  {"dp", 2},
           {"tp", 4, 2},  {"dp", 8},
           {"tp", 16, 4}, {"tp8r", 16, 8}};
-}
-
-// Under sanitizers, which make ranks slow, the first alone.
-std::vector<World> SomeOf(std::vector<World> worlds) {
-#ifdef DI_SANITIZED
-  worlds.resize(1);
-#endif
-  return worlds;
 }
 
 class RanksBitsTest : public ::testing::TestWithParam<Model> {};

@@ -47,3 +47,19 @@ def test_a_profile_tells_what_ranks_exchange():
     line = re.search(r"^exchanges: ([\d.]+) calls, ([\d.]+) MB, ([\d.]+) ms in each of (\d+) steps$", result.stderr, re.M)
     assert line, result.stderr
     assert all(float(figure) > 0 for figure in line.groups())
+
+
+def test_partial_sums_of_processes():
+    """One rank has its bits, a layout has the same every time, and without roundings the tokens are those of one rank."""
+    args = [*PROMPT, "--prompt-ids", "[0,17,40]", "--temperature", 0, "--logprobs", 3, "--ignore-eos", "--numerics", "fp32"]
+
+    def fast(ranks, layout):
+        result = on_ranks(ranks, "generate", "--model", DEMO, "--json", "--threads", 1, "--layout", layout, "--reduce", "fast", *args)
+        assert result.returncode == 0, result.stderr
+        return answer(result.stdout)
+    want = answer(generate(*args))
+    assert fast(1, "tp") == want
+    for ranks, layout in ((2, "tp"), (4, "tp"), (4, "ep")):
+        got = fast(ranks, layout)
+        assert fast(ranks, layout) == got, (ranks, layout)
+        assert [s["token_ids"] for s in got] == [s["token_ids"] for s in want], (ranks, layout)

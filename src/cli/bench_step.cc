@@ -34,6 +34,7 @@ struct StepFlags {
 struct Cell {
   int64_t context, rows, steps = 0;
   double median_s = 0, best_s = 0;  // without profile
+  CommStats exchanges = {};         // likewise, of all steps
   Census census = {};               // of the first few of the same steps, run once more
 
   // Bytes and flops a step has to do, in the mean.
@@ -92,11 +93,13 @@ Cell Measure(Executor* executor, int64_t context, int64_t rows, double seconds, 
   Cell cell{.context = context, .rows = rows};
   StepRunner runner(executor, context, rows);
   runner.Run(-1);  // first touch of temporaries
+  executor->TakeExchanges();
   std::vector<double> times;
   for (double sum = 0; cell.steps < kFewestSteps || (sum < seconds && cell.steps < kMostSteps);) {
     times.push_back(runner.Run(cell.steps++));
     sum += times.back();
   }
+  cell.exchanges = executor->TakeExchanges();
   cell.median_s = Median(times);
   cell.best_s = *std::ranges::min_element(times);
   StepProfile profile;
@@ -122,6 +125,9 @@ struct Bound {
 
 ordered_json CellJson(const Cell& c, const MachineLimits& limits) {
   const Bound bound(c, limits);
+  const auto seconds_a_step = [&](int64_t nanoseconds) {
+    return static_cast<double>(nanoseconds) * 1e-9 / static_cast<double>(c.steps);
+  };
   return {{"context", c.context},
           {"rows", c.rows},
           {"steps", c.steps},
@@ -135,7 +141,9 @@ ordered_json CellJson(const Cell& c, const MachineLimits& limits) {
           {"attention_share", c.ShareOf("attn.sparse")},
           {"selection_share", c.ShareOf("indexer.")},
           {"experts_share", c.ShareOf("moe.")},
-          {"wait_share", c.WaitShare()}};
+          {"wait_share", c.WaitShare()},
+          {"exchange_s", seconds_a_step(c.exchanges.nanoseconds)},
+          {"exchange_wait_s", seconds_a_step(c.exchanges.wait_nanoseconds)}};
 }
 
 constexpr char kHeader[] =
@@ -253,7 +261,8 @@ void RunBenchStep(const StepFlags& flags, Comm* world) {
   for (const Cell& cell : cells) {
     if (!flags.profile.profile) break;
     const std::string title = fmt::format("\n{} rows at context {}", cell.rows, cell.context);
-    out.Write(CensusReport(cell.census, title, config, limits));
+    out.Write(CensusReport(cell.census, title, config, limits) +
+              ExchangesLine(cell.exchanges, cell.steps));
   }
   out.Flush();
   if (!flags.profile.trace_file.empty())

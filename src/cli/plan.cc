@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "config/layout.h"
+#include "config/synthetic.h"
 #include "engine/dry_plan.h"
 #include "planner/rank_memory.h"
 
@@ -24,7 +25,7 @@ using nlohmann::ordered_json;
 struct PlanFlags {
   LayoutOptions layout;
   int64_t rows = 1;
-  std::string config;
+  std::string config, synthetic;
   bool json = false;
 };
 
@@ -124,9 +125,17 @@ ordered_json Json(const RankPlan& plan) {
           {"draft", CallsJson(plan.draft)}};
 }
 
-void RunPlan(const PlanFlags& flags, const std::string& model) {
-  const ModelConfig config = ModelConfig::Load(
-      flags.config.empty() ? ResolveModelDir(model, HubCacheDir()) + "/config.json" : flags.config);
+ModelConfig ConfigOf(const PlanFlags& flags, const std::string& model, bool synthetic) {
+  if (!synthetic) {
+    return ModelConfig::Load(flags.config.empty()
+                                 ? ResolveModelDir(model, HubCacheDir()) + "/config.json"
+                                 : flags.config);
+  }
+  if (flags.config.empty()) return SyntheticConfig(SyntheticModel::Parse(flags.synthetic));
+  throw Error(Code::kInvalid, "--synthetic: expected no --config with it, found one");
+}
+
+void RunPlan(const PlanFlags& flags, const ModelConfig& config) {
   if (flags.rows < 1 || flags.rows > 65536)
     throw Error(Code::kInvalid,
                 fmt::format("--rows: expected an integer from 1 to 65536, found {}", flags.rows));
@@ -150,6 +159,8 @@ void AddPlan(CLI::App& app) {
   auto flags = std::make_shared<PlanFlags>();
   const std::shared_ptr<EngineOptions> engine = AddModelFlag(command);
   command->add_option("--config", flags->config, "A config.json instead of a model");
+  command->add_option("--synthetic", flags->synthetic, "A model as bench makes it, see there")
+      ->expected(0, 1);
   command
       ->add_option(
           "--layout", flags->layout.layout,
@@ -159,7 +170,7 @@ void AddPlan(CLI::App& app) {
       ->add_option("--cp", flags->layout.batch_ranks, "Ranks that run one batch together; 0: all")
       ->check(CheckInteger)
       ->capture_default_str();
-  command->add_option("--ep", flags->layout.ranks, "Ranks, over which experts are spread")
+  command->add_option("--ep,--ranks", flags->layout.ranks, "Ranks, over which experts are spread")
       ->check(CheckInteger)
       ->capture_default_str();
   command
@@ -174,7 +185,10 @@ void AddPlan(CLI::App& app) {
       ->check(CheckInteger)
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags, engine] { RunPlan(*flags, engine->model); });
+  command->callback([flags, engine, command] {
+    const bool synthetic = command->count("--synthetic") > 0;
+    RunPlan(*flags, ConfigOf(*flags, engine->model, synthetic));
+  });
 }
 
 }  // namespace deepinfer

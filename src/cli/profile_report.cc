@@ -32,16 +32,17 @@ std::string Table(std::vector<CensusRow> rows, const char* first, const Census& 
   return text;
 }
 
-// A step of the engine with its draft; time includes waits for ranks that are later.
-std::string ExchangesLine(const CommStats& stats, int64_t steps) {
-  const auto n = static_cast<double>(steps);
-  return fmt::format("exchanges: {:.1f} calls, {:.3f} MB, {:.3f} ms in each of {} steps\n",
-                     static_cast<double>(stats.calls) / n,
-                     static_cast<double>(stats.bytes) / n / 1e6,
-                     static_cast<double>(stats.nanoseconds) / n / 1e6, steps);
-}
-
 }  // namespace
+
+std::string ExchangesLine(const CommStats& stats, int64_t steps) {
+  if (stats.calls == 0) return "";
+  const auto n = static_cast<double>(steps);
+  return fmt::format(
+      "exchanges: {:.1f} calls, {:.3f} MB, {:.3f} ms of which {:.3f} waiting in each of {} steps\n",
+      static_cast<double>(stats.calls) / n, static_cast<double>(stats.bytes) / n / 1e6,
+      static_cast<double>(stats.nanoseconds) / n / 1e6,
+      static_cast<double>(stats.wait_nanoseconds) / n / 1e6, steps);
+}
 
 void AddProfileFlags(CLI::App* command, ProfileFlags* flags) {
   command->add_flag("--profile", flags->profile,
@@ -65,9 +66,8 @@ Profiler::~Profiler() { executor_.SetProfile(nullptr); }
 
 void Profiler::AddStep() {
   if (step_.empty()) return;
-  const CommStats exchanges = executor_.TakeExchanges();
-  exchanges_.calls += exchanges.calls, exchanges_.bytes += exchanges.bytes;
-  exchanges_.nanoseconds += exchanges.nanoseconds, ++n_steps_;
+  exchanges_ += executor_.TakeExchanges();
+  ++n_steps_;
   if (!draft_step_.empty()) draft_.Add(draft_step_);
   (step_.is_decode() ? decode_ : prompt_).Add(step_);
   trace_.Add(step_);
@@ -83,7 +83,7 @@ std::string Profiler::Report() const {
   return CensusReport(prompt_, "prompt", executor_.config(), limits) +
          CensusReport(decode_, "decode", executor_.config(), limits) +
          (draft_.steps() > 0 ? CensusReport(draft_, "draft", executor_.config(), limits) : "") +
-         (exchanges_.calls > 0 ? ExchangesLine(exchanges_, n_steps_) : "");
+         ExchangesLine(exchanges_, n_steps_);
 }
 
 void Profiler::WriteTrace() const {

@@ -51,6 +51,9 @@ class Profiler {
   int64_t n_steps_ = 0;
 };
 
+// What ranks exchanged in a step of the engine with its draft; "" without calls.
+std::string ExchangesLine(const CommStats& stats, int64_t steps);
+
 // Table by phase, longest first, and by kind of layer: time, bytes and share of the limit.
 std::string CensusReport(const Census& census, const std::string& title, const ModelConfig& config,
                          const MachineLimits& limits);

@@ -69,10 +69,8 @@ Fault RankWorld::Share(const Fault& fault) {
 
 CommStats RankWorld::TakeStats() {
   CommStats all;
-  for (Comm* comm : {ranks_.world, batch_.get(), attention_.get(), group_.get()}) {
-    const CommStats stats = comm->TakeStats();
-    all.calls += stats.calls, all.bytes += stats.bytes, all.nanoseconds += stats.nanoseconds;
-  }
+  for (Comm* comm : {ranks_.world, batch_.get(), attention_.get(), group_.get()})
+    all += comm->TakeStats();
   return all;
 }
 

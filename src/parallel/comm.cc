@@ -13,6 +13,12 @@ const char* CommCall::name() const {
   return kNames[static_cast<size_t>(op)];
 }
 
+CommStats& CommStats::operator+=(const CommStats& other) {
+  calls += other.calls, bytes += other.bytes, nanoseconds += other.nanoseconds;
+  wait_nanoseconds += other.wait_nanoseconds;
+  return *this;
+}
+
 template <class Do>
 void Comm::Count(const CommCall& call, const Do& call_it) {
   const auto begin = std::chrono::steady_clock::now();

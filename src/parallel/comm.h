@@ -22,9 +22,11 @@ struct CommCall {
   bool operator==(const CommCall&) const = default;
 };
 
-// What the calls of one communicator took on this rank.
+// What the calls of one communicator took on this rank; part of the time are waits for ranks of
+// the same host that came later.
 struct CommStats {
-  int64_t calls = 0, bytes = 0, nanoseconds = 0;
+  int64_t calls = 0, bytes = 0, nanoseconds = 0, wait_nanoseconds = 0;
+  CommStats& operator+=(const CommStats& other);
 };
 
 // Every rank of a communicator makes the same calls in the same order. A call that cannot end (a
@@ -73,6 +75,7 @@ class Comm {
 
  protected:
   Comm(int rank, int size) : rank_(rank), size_(size) {}
+  void AddWait(std::chrono::nanoseconds time) { stats_.wait_nanoseconds += time.count(); }
 
  private:
   // Joins words as call.op says: kMerge or kSum.

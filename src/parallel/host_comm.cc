@@ -61,7 +61,12 @@ bool HostComm::Meet(const CommCall& call) {
   Board& b = *board_;
   const uint32_t seen = b.gate.load(std::memory_order_acquire);
   seat(rank()).meetings.store(seen + 1, std::memory_order_release);
-  if (b.n_here.fetch_add(1, std::memory_order_acq_rel) < size() - 1) return Wait(call, seen);
+  if (b.n_here.fetch_add(1, std::memory_order_acq_rel) < size() - 1) {
+    const Clock::time_point begin = Clock::now();
+    const bool all_came = Wait(call, seen);
+    AddWait(Clock::now() - begin);
+    return all_came;
+  }
   b.n_here.store(0, std::memory_order_relaxed);
   ExpectSameCalls();
   b.gate.store(seen + 1, std::memory_order_seq_cst);

@@ -46,6 +46,10 @@ int64_t OwnedBytes(const TensorSpec& t, const Layout& layout, int rank) {
   return bytes;
 }
 
+const char* MemoryPartOf(const TensorSpec& t, const Layout& layout) {
+  return IsOnHost(t, layout) ? kOnHost : NameOfPart(t);
+}
+
 std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank) {
   std::vector<MemoryPart> parts;
   for (const TensorSpec& t : ShapeTable(config)) {

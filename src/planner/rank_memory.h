@@ -19,6 +19,10 @@ struct MemoryPart {
 // Bytes of a tensor that this rank owns: some of its rows or columns, all, or none.
 int64_t OwnedBytes(const TensorSpec& tensor, const Layout& layout, int rank);
 
+// The name of the part that a tensor counts for; kOnHost for what HostMemory has.
+inline constexpr char kOnHost[] = "shared on a host";
+const char* MemoryPartOf(const TensorSpec& tensor, const Layout& layout);
+
 // What a rank holds for itself, largest part first: everything but vision and what HostMemory has.
 std::vector<MemoryPart> RankMemory(const ModelConfig& config, const Layout& layout, int rank);
 

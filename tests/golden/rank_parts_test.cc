@@ -1,11 +1,16 @@
 // What a rank loads of a synthetic model of released widths: its part, with the values that one
 // rank has.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <map>
 #include <thread>
 
+#include "checkpoint/checkpoint.h"
 #include "engine/executor.h"
 #include "parallel/thread_comm.h"
+#include "planner/rank_memory.h"
 
 namespace deepinfer {
 namespace {
@@ -58,6 +63,53 @@ TEST(RankParts, SyntheticModelsHaveTheBitsOfOneRank) {
   }
   follower.join();
   EXPECT_TRUE(got == want);
+}
+
+constexpr int64_t kPage = 4096;
+
+// Of the bytes [data, data + bytes) those on pages that are in memory.
+int64_t ResidentBytes(const uint8_t* data, int64_t bytes) {
+  const auto begin = reinterpret_cast<int64_t>(data), end = begin + bytes;
+  const int file = open("/proc/self/pagemap", O_RDONLY);
+  int64_t resident = 0;
+  for (int64_t page = begin / kPage; page * kPage < end; ++page) {
+    uint64_t entry = 0;
+    if (pread(file, &entry, sizeof entry, page * 8) != sizeof entry) entry = 0;
+    if (entry >> 63 == 1)
+      resident += std::min(end, (page + 1) * kPage) - std::max(begin, page * kPage);
+  }
+  close(file);
+  return resident;
+}
+
+// What is in memory of a rank's part of the weights is what the plan says, part by part, and there
+// is nothing else.
+TEST(RankParts, MemoryIsThatOfThePlan) {
+  const ModelConfig config = SyntheticConfig(*Options().engine.synthetic);
+  for (const int ranks : {2, 4}) {
+    const Layout layout(config, {"tp", ranks});
+    const int rank = ranks - 1;
+    const auto own = [&](const TensorSpec& t) {
+      return BytesOf(layout.SliceOf(t.name, rank).rows, t.bytes());
+    };
+    const Checkpoint checkpoint = Checkpoint::Random(config, 1, 1, own);
+    std::map<std::string, int64_t> resident;
+    int64_t sum = HostMemory(config, layout);
+    for (const TensorSpec& t : ShapeTable(config)) {
+      const Range part = own(t);
+      if (t.part == Part::kVision) {  // not part of the plan
+        sum += part.size();
+        continue;
+      }
+      resident[MemoryPartOf(t, layout)] +=
+          ResidentBytes(checkpoint.Find(t.name)->data + part.begin, part.size());
+    }
+    std::map<std::string, int64_t> planned = {{kOnHost, HostMemory(config, layout)}};
+    for (const MemoryPart& p : RankMemory(config, layout, rank))
+      planned[p.name] = p.bytes, sum += p.bytes;
+    EXPECT_EQ(resident, planned) << ranks << " ranks";
+    EXPECT_EQ(checkpoint.total_bytes(), sum);
+  }
 }
 
 }  // namespace

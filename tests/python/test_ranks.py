@@ -44,9 +44,11 @@ def test_what_ranks_cannot_do_is_refused_by_name(args, ranks, sentence):
 def test_a_profile_tells_what_ranks_exchange():
     result = on_ranks(2, "generate", "--model", DEMO, "--threads", 1, "--profile", *PROMPT)
     assert result.returncode == 0, result.stderr
-    line = re.search(r"^exchanges: ([\d.]+) calls, ([\d.]+) MB, ([\d.]+) ms in each of (\d+) steps$", result.stderr, re.M)
+    line = re.search(r"^exchanges: ([\d.]+) calls, ([\d.]+) MB, ([\d.]+) ms of which ([\d.]+) waiting in each of (\d+) steps$",
+                     result.stderr, re.M)
     assert line, result.stderr
     assert all(float(figure) > 0 for figure in line.groups())
+    assert float(line[4]) < float(line[3])
 
 
 def test_partial_sums_of_processes():

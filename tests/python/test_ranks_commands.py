@@ -151,7 +151,7 @@ def test_ranks_inside_an_mpirun_must_be_its_own():
     assert result.returncode == 2 and "--ranks: expected 2" in result.stderr
 
 
-@pytest.mark.parametrize("args", [("inspect", "--model", DEMO), ("plan", "--model", DEMO), ("bench", "kernels")],
+@pytest.mark.parametrize("args", [("inspect", "--model", DEMO), ("bench", "kernels")],
                          ids=lambda args: args[0])
 def test_commands_that_load_no_model_know_no_ranks(args):
     assert_fails(run(*args, "--ranks", 2), "--ranks")

@@ -137,7 +137,8 @@ int Run(char** argv) {
   std::unique_ptr<MpiSession> session;
   try {
     session = std::make_unique<MpiSession>(
-        MpiSession::Options{std::chrono::milliseconds(plan.deadline_ms), plan.ranks_per_host});
+        MpiSession::Options{std::chrono::milliseconds(plan.deadline_ms), plan.ranks_per_host,
+                            std::chrono::seconds(plan.what == "begin" ? 1 : 60)});
     if (plan.what == "time")
       Measure(plan, *session->world());
     else

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -31,11 +32,21 @@ constexpr milliseconds kOthersTell(2000), kTextTravels(200);
 // How much longer the ranks of a host wait for their leader than leaders do for each other.
 constexpr milliseconds kLeadersFirst(1000);
 
-void Init() {
+// MPI waits without end for a process that ends, or is stopped, before it has begun.
+void Init(std::chrono::seconds deadline) {
+  signal(SIGALRM, [](int) {
+    constexpr std::string_view kSentence =
+        "deepinfer: MPI: expected all ranks to begin, found some missing\n";
+    [[maybe_unused]] const auto n = write(STDERR_FILENO, kSentence.data(), kSentence.size());
+    _exit(kFailureStatus);
+  });
+  alarm(static_cast<unsigned>(deadline.count()));
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED)
     throw Error(Code::kIo, "MPI: expected calls from several threads, found none");
+  alarm(0);
+  signal(SIGALRM, SIG_DFL);  // see DieLater
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 }
 
@@ -189,7 +200,7 @@ void MpiSession::State::WaitForOthers() {
 }
 
 MpiSession::MpiSession(const Options& options) {
-  Init();
+  Init(options.begin);
   state_ = std::make_unique<State>(options);
   if (state_->world->size() == 1) return;
   if (state_->world->rank() == 0)

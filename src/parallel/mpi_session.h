@@ -20,6 +20,8 @@ class MpiSession {
     std::chrono::milliseconds deadline;
     // Takes every so many ranks for those of a host of their own (tests). 0: hosts are hosts.
     int ranks_per_host = 0;
+    // Of all processes to begin. Who waits for longer says so and ends.
+    std::chrono::seconds begin = std::chrono::seconds(600);
   };
   explicit MpiSession(const Options& options);
   ~MpiSession();

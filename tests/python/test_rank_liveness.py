@@ -68,6 +68,14 @@ def test_every_living_rank_says_who_is_missing():
                 assert re.search(HAPPENINGS[what].replace("{}", str(missing)), sentence), (probe, sentence)
 
 
+def test_a_process_that_ends_before_it_has_begun():
+    command = mpirun(1)[:-1] + [PROBE, "begin", 0, 0, 1, SEED, 2000, 0, ":", "-n", 1, "true"]
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=30, env=environment(),
+                            check=False)
+    assert result.returncode == 2
+    assert "deepinfer: MPI: expected all ranks to begin, found some missing" in result.stderr
+
+
 @pytest.mark.parametrize("ranks, victim, sign", [(4, 2, signal.SIGKILL), (3, 1, signal.SIGSTOP), (3, 0, signal.SIGSTOP)])
 def test_a_rank_that_is_lost_ends_an_answer(ranks, victim, sign):
     layout = ["--layout", "ep" if ranks == 3 else "tp"]

@@ -133,8 +133,10 @@ std::shared_ptr<EngineOptions> AddEngineFlags(CLI::App* command) {
 
 void WarnUnused(std::span<const std::string> tensors, const std::string& dir) {
   if (tensors.empty()) return;
-  fmt::print(stderr, "deepinfer: warning: {} tensors of {} are not used, the first is {}\n",
-             tensors.size(), dir, Printable(tensors.front()));
+  const std::string warning =
+      fmt::format("deepinfer: warning: {} tensors of {} are not used, the first is {}\n",
+                  tensors.size(), dir, Printable(tensors.front()));
+  std::fputs(warning.c_str(), stderr);  // which may take nothing: no reason to end
 }
 
 OpenedModel OpenModel(const std::string& model) {

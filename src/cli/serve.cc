@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "cli/arguments.h"
@@ -33,19 +34,34 @@ void ReadConfig(const std::string& path, CLI::App* command) {
   }
 }
 
+// Each one an origin, or a JSON list of them.
+std::vector<std::string> ReadOrigins(const std::vector<std::string>& texts) {
+  std::vector<std::string> origins;
+  for (const std::string& text : texts) {
+    if (!text.starts_with("[")) {
+      origins.push_back(text);
+      continue;
+    }
+    const nlohmann::json list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    for (const nlohmann::json& origin : list) {
+      if (!origin.is_string()) break;
+      origins.push_back(origin);
+    }
+    if (!list.is_array() || origins.size() < list.size()) {
+      throw Error(Code::kInvalid,
+                  fmt::format("--allowed-origins: expected a list of texts, found {}",
+                              text.substr(0, 100)));
+    }
+  }
+  return origins;
+}
+
 void RunServe(EngineOptions engine, ServerOptions options, Comm* world) {
   if (engine.model.empty()) throw Error(Code::kInvalid, "--model: expected a model, found none");
   if (options.served_model_names.empty()) options.served_model_names.push_back(engine.model);
   engine.Validate();
-  const std::string host =
-      options.host.find(':') == std::string::npos ? options.host : "[" + options.host + "]";
-  Serve(options, {.load = [&engine, world] { return LoadModel(engine, world); },
-                  .listening =
-                      [&](uint16_t port) {
-                        fmt::print(stderr, "deepinfer: listening on http://{}:{}, loading {}\n",
-                                   host, port, engine.model);
-                      },
-                  .ready = [] { fmt::print(stderr, "deepinfer: ready\n"); }});
+  Serve(options,
+        {.name = engine.model, .load = [&engine, world] { return LoadModel(engine, world); }});
 }
 
 }  // namespace
@@ -70,6 +86,12 @@ void AddServe(CLI::App& app, Comm* world) {
                       "Names of the model in requests (default: --model)");
   command->add_option("--api-key", options->api_keys,
                       "Keys of which clients must send one (repeatable)");
+  auto origins = std::make_shared<std::vector<std::string>>();
+  command
+      ->add_option("--allowed-origins", *origins,
+                   "Origins of web pages that may use the server: [\"*\"] (all, as without the "
+                   "option), [\"https://example.org\"], [] (none); repeatable")
+      ->allow_extra_args(false);  // which would take the brackets
   command->add_flag("--disable-log-requests{false}", options->log_requests,
                     "Do not write a line for each request");
   command->add_option("--log-format", options->log_format, "Lines on standard error: text or json")
@@ -82,8 +104,9 @@ void AddServe(CLI::App& app, Comm* world) {
   auto config = std::make_shared<std::string>();
   command->add_option("--config", *config,
                       "File of further options, a line `option = value` each (TOML)");
-  command->callback([options, engine, config, command, world] {
+  command->callback([options, engine, origins, config, command, world] {
     if (!config->empty()) ReadConfig(*config, command);
+    if (!origins->empty()) options->allowed_origins = ReadOrigins(*origins);
     RunServe(*engine, *options, world);
   });
 }

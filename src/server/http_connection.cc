@@ -1,7 +1,6 @@
 #include "server/http_connection.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -9,7 +8,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
-#include <cerrno>
 #include <sstream>
 
 #include "server/api_reply.h"
@@ -36,16 +34,27 @@ std::string IdOf(const http::request<http::string_body>& request) {
   return good ? std::string(given.data(), given.size()) : RandomHex(kRequestIdDigits);
 }
 
+// The path of a target, which may be a whole URL: "http://host:8000/health?x".
+std::string PathOf(std::string target) {
+  target.resize(std::min(target.find('?'), target.size()));
+  for (const std::string scheme : {"http://", "https://"}) {
+    if (!beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    const size_t slash = target.find('/', scheme.size());
+    return slash == std::string::npos ? "/" : target.substr(slash);
+  }
+  return target;
+}
+
 int StatusOf(const error_code& error) {
   if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;
   return 400;
 }
 
-std::string Sentence(int status, const error_code& error, const HttpLimits& limits) {
+std::string Sentence(int status, const error_code& error, const HttpSettings& settings) {
   if (status == 431)
-    return fmt::format("header: expected at most {} bytes", limits.max_header_bytes);
-  if (status == 413) return fmt::format("body: expected at most {} bytes", limits.max_body_bytes);
+    return fmt::format("header: expected at most {} bytes", settings.max_header_bytes);
+  if (status == 413) return fmt::format("body: expected at most {} bytes", settings.max_body_bytes);
   return fmt::format("expected an HTTP/1.1 request, found: {}", error.message());
 }
 
@@ -87,15 +96,15 @@ asio::awaitable<void> HttpConnection::Drain() {
 
 asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) {
   http::request_parser<http::string_body> parser;
-  parser.body_limit(limits_.max_body_bytes);
-  parser.header_limit(limits_.max_header_bytes);
+  parser.body_limit(settings_.max_body_bytes);
+  parser.header_limit(settings_.max_header_bytes);
   error_code error;
   auto token = asio::redirect_error(asio::use_awaitable, error);
   reading_ = true;
-  stream_.expires_after(limits_.idle);
+  stream_.expires_after(settings_.idle);
   co_await http::async_read_header(stream_, buffer_, parser, token);
   reading_ = false;
-  stream_.expires_after(limits_.read);
+  stream_.expires_after(settings_.read);
   if (!error && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     const bool open = co_await Write("HTTP/1.1 100 Continue\r\n\r\n");
     if (!open) co_return ReadEnd::kClosed;
@@ -107,10 +116,11 @@ asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) 
       error == http::error::partial_message)
     co_return ReadEnd::kClosed;
   request_id_ = IdOf(parser.get());
+  origin_ = Header(parser.get(), http::field::origin);
   if (error) {
     keep_alive_ = false;
     const int status = StatusOf(error);
-    std::string body = ErrorReply(status, Sentence(status, error, limits_));
+    std::string body = ErrorReply(status, Sentence(status, error, settings_));
     co_await Reply(status, "application/json", std::move(body));
     co_return ReadEnd::kRefused;
   }
@@ -119,9 +129,10 @@ asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) 
   keep_alive_ = keep_alive_ && request.keep_alive();
   head_only_ = request.method() == http::verb::head;
   out->method = std::string(request.method_string());
-  out->path = std::string(request.target());
-  out->path.resize(std::min(out->path.find('?'), out->path.size()));
+  out->path = PathOf(std::string(request.target()));
   out->authorization = Header(request, http::field::authorization);
+  out->asked_method = Header(request, http::field::access_control_request_method);
+  out->asked_headers = Header(request, http::field::access_control_request_headers);
   out->request_id = request_id_;
   out->body = std::move(request.body());
   co_return ReadEnd::kRequest;
@@ -130,7 +141,7 @@ asio::awaitable<HttpConnection::ReadEnd> HttpConnection::Read(HttpRequest* out) 
 asio::awaitable<bool> HttpConnection::Write(std::string bytes) {
   if (broken_) co_return false;
   error_code error;
-  stream_.expires_after(limits_.write);
+  stream_.expires_after(settings_.write);
   co_await asio::async_write(stream_, asio::buffer(bytes),
                              asio::redirect_error(asio::use_awaitable, error));
   stream_.expires_never();
@@ -138,14 +149,27 @@ asio::awaitable<bool> HttpConnection::Write(std::string bytes) {
   co_return !broken_;
 }
 
+HttpHeaders HttpConnection::SharedHeaders() const {
+  HttpHeaders headers;
+  headers.emplace_back("X-Request-Id", request_id_);
+  const std::vector<std::string>& allowed = settings_.allowed_origins;
+  const bool all = std::ranges::find(allowed, "*") != allowed.end();
+  if (!all && !allowed.empty()) headers.emplace_back("Vary", "Origin");
+  if (origin_.empty() || (!all && std::ranges::find(allowed, origin_) == allowed.end()))
+    return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", all ? "*" : origin_);
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  return headers;
+}
+
 asio::awaitable<void> HttpConnection::Reply(int status, std::string_view content_type,
                                             std::string body, HttpHeaders headers) {
   began_ = true;
   http::response<http::empty_body> head(static_cast<http::status>(status), version_);
-  head.set(http::field::content_type, std::string(content_type));
-  head.set("X-Request-Id", request_id_);
+  if (!content_type.empty()) head.set(http::field::content_type, std::string(content_type));
+  for (const auto& [name, value] : SharedHeaders()) head.set(name, value);
   for (const auto& [name, value] : headers) head.set(name, value);
-  head.content_length(body.size());
+  if (status != 204) head.content_length(body.size());
   head.keep_alive(keep_alive_);
   std::string bytes = Bytes(head);
   if (!head_only_) bytes += body;
@@ -158,7 +182,7 @@ asio::awaitable<bool> HttpConnection::BeginStream(HttpHeaders headers) {
   http::response<http::empty_body> head(http::status::ok, version_);
   head.set(http::field::content_type, "text/event-stream; charset=utf-8");
   head.set(http::field::cache_control, "no-cache");
-  head.set("X-Request-Id", request_id_);
+  for (const auto& [name, value] : SharedHeaders()) head.set(name, value);
   for (const auto& [name, value] : headers) head.set(name, value);
   if (version_ != 10) head.chunked(true);
   head.keep_alive(keep_alive_);
@@ -176,24 +200,16 @@ asio::awaitable<void> HttpConnection::EndStream() {
 }
 
 void HttpConnection::WatchPeer(std::function<void()> gone) {
-  gone_ = std::move(gone);
-  stream_.socket().async_wait(
-      asio::ip::tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
-        if (error || !self->gone_) return;
-        char byte;
-        const ssize_t n =
-            recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (n > 0 || (n < 0 && errno == EAGAIN)) return;  // the next request: it can wait
-        self->broken_ = true;
-        self->gone_();
-      });
+  watched_ = true;
+  peers_.Add(stream_.socket().native_handle(), [this, gone = std::move(gone)] {
+    broken_ = true;
+    gone();
+  });
 }
 
 void HttpConnection::UnwatchPeer() {
-  if (!gone_) return;
-  gone_ = nullptr;
-  error_code ignored;
-  stream_.socket().cancel(ignored);
+  if (watched_) peers_.Remove(stream_.socket().native_handle());
+  watched_ = false;
 }
 
 void HttpConnection::Finish() {
@@ -205,6 +221,7 @@ void HttpConnection::Finish() {
 void HttpConnection::Abort() {
   keep_alive_ = false;
   broken_ = true;
+  UnwatchPeer();
   stream_.close();
 }
 

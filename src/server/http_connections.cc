@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <cstdio>
 
 namespace deepinfer {
 
@@ -12,7 +11,7 @@ namespace asio = boost::asio;
 void HttpConnections::Serve(asio::ip::tcp::socket socket) {
   std::shared_ptr<HttpConnection> connection;
   try {
-    connection = std::make_shared<HttpConnection>(std::move(socket), HttpLimits());
+    connection = std::make_shared<HttpConnection>(std::move(socket), settings_, &peers_);
     open_.insert(connection.get());
     asio::co_spawn(io_, connection->Run(handler_), [this, connection](std::exception_ptr failure) {
       Ended(connection.get(), std::move(failure));
@@ -27,7 +26,7 @@ void HttpConnections::Ended(HttpConnection* connection, std::exception_ptr failu
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& e) {
-      fmt::print(stderr, "deepinfer: a connection has failed: {}\n", e.what());
+      log_.Message(fmt::format("a connection has failed: {}", e.what()));
     }
     if (connection != nullptr) connection->Abort();  // its peer may still be watched
   }

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "server/http_connection.h"
+#include "server/http_peer_watch.h"
+#include "server/server_log.h"
 
 namespace deepinfer {
 
@@ -13,12 +15,17 @@ namespace deepinfer {
 class HttpConnections {
  public:
   // `emptied` is called whenever the last one has ended.
-  HttpConnections(boost::asio::io_context* io, HttpConnection::Handler handler,
-                  std::function<void()> emptied)
-      : io_(*io), handler_(std::move(handler)), emptied_(std::move(emptied)) {}
+  HttpConnections(boost::asio::io_context* io, HttpSettings settings,
+                  HttpConnection::Handler handler, std::function<void()> emptied, ServerLog* log)
+      : io_(*io),
+        settings_(std::move(settings)),
+        peers_(io),
+        handler_(std::move(handler)),
+        emptied_(std::move(emptied)),
+        log_(*log) {}
 
   // Serves a new one until it ends. An exception that comes out of the handler ends that connection
-  // only, with a line on standard error.
+  // only, with a line in the log.
   void Serve(boost::asio::ip::tcp::socket socket);
 
   bool empty() const { return open_.empty(); }
@@ -29,8 +36,11 @@ class HttpConnections {
   void Ended(HttpConnection* connection, std::exception_ptr failure);
 
   boost::asio::io_context& io_;
+  const HttpSettings settings_;
+  PeerWatch peers_;
   HttpConnection::Handler handler_;
   std::function<void()> emptied_;
+  ServerLog& log_;
   std::set<HttpConnection*> open_;
 };
 

@@ -1,6 +1,7 @@
 // Serve: the listener, the signals and the end.
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -35,17 +36,29 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// As browsers send it: scheme, host and perhaps a port; nothing behind.
+bool IsOrigin(const std::string& text) {
+  if (text == "*" || text == "null") return true;
+  const size_t scheme = text.find("://");
+  return scheme != std::string::npos && scheme > 0 && scheme + 3 < text.size() &&
+         text.find('/', scheme + 3) == std::string::npos &&
+         std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f && c != '"'; });
+}
+
 class Server {
  public:
-  Server(const ServerOptions& options, const ServerEvents& events)
-      : options_(options), events_(events), service_(&io_, options), acceptor_(Listen()) {}
+  Server(const ServerOptions& options, const ServedModel& model)
+      : options_(options), model_(model), service_(&io_, options, &log_), acceptor_(Listen()) {}
 
   ~Server() {
     if (loader_.joinable()) loader_.join();
   }
 
   void Run() {
-    events_.listening(acceptor_.local_endpoint().port());
+    const bool is_v6 = options_.host.find(':') != std::string::npos;
+    log_.Message(fmt::format("listening on http://{}:{}, loading {}",
+                             is_v6 ? "[" + options_.host + "]" : options_.host,
+                             acceptor_.local_endpoint().port(), model_.name));
     asio::co_spawn(io_, Accept(), asio::detached);
     AwaitSignal();
     loader_ = std::thread([this] { Load(); });
@@ -78,7 +91,7 @@ class Server {
     std::unique_ptr<Executor> executor;
     std::exception_ptr failure;
     try {
-      executor = events_.load();
+      executor = model_.load();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -91,7 +104,7 @@ class Server {
     if (!failure) {
       try {
         service_.Start(std::move(executor), [this](std::string why) { Fail(std::move(why)); });
-        return events_.ready();
+        return log_.Message("ready");
       } catch (...) {
         failure = std::current_exception();
       }
@@ -163,19 +176,22 @@ class Server {
   static constexpr int kBacklog = 4096;
 
   const ServerOptions& options_;
-  const ServerEvents& events_;
+  const ServedModel& model_;
+  ServerLog log_{STDERR_FILENO, options_.log_format == "json"};
   asio::io_context io_{1};
   Service service_;
   tcp::acceptor acceptor_;
   asio::signal_set signals_{io_, SIGINT, SIGTERM};
   asio::steady_timer deadline_{io_};
   HttpConnections connections_{&io_,
+                               {.allowed_origins = options_.allowed_origins},
                                [this](HttpConnection& c, HttpRequest request) {
                                  return service_.Handle(c, std::move(request));
                                },
                                [this] {
                                  if (stopping_) End();
-                               }};
+                               },
+                               &log_};
   bool loaded_ = false, stopping_ = false;
   std::exception_ptr failure_;
   std::thread loader_;
@@ -197,15 +213,19 @@ void ServerOptions::Validate() const {
   for (const std::string& name : served_model_names) {
     if (name.empty()) refuse("served-model-name", "a name", "an empty one");
   }
+  for (const std::string& origin : allowed_origins) {
+    if (!IsOrigin(origin))
+      refuse("allowed-origins", "origins such as https://example.org, or *", origin.substr(0, 100));
+  }
   for (const std::string& key : api_keys) {
     if (key.empty()) refuse("api-key", "a key", "an empty one");
   }
 }
 
-void Serve(const ServerOptions& options, const ServerEvents& events) {
+void Serve(const ServerOptions& options, const ServedModel& model) {
   options.Validate();
   RaiseDescriptorLimit();
-  Server(options, events).Run();
+  Server(options, model).Run();
 }
 
 }  // namespace deepinfer

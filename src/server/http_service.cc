@@ -1,6 +1,5 @@
 #include "server/http_service.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +18,6 @@ namespace {
 
 namespace asio = boost::asio;
 using nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 int StatusOf(const Error& error) { return error.code() == Code::kNotFound ? 404 : 400; }
 
@@ -31,50 +29,12 @@ bool SameSecret(std::string_view a, std::string_view b) {
   return different == 0;
 }
 
-constexpr size_t kMostLogged = 256;  // bytes of what a client chose
-
-// As it may stand in a line of text.
-std::string Shown(std::string text) {
-  text.resize(std::min(text.size(), kMostLogged));
-  for (char& c : text) {
-    if (c <= 0x20 || c >= 0x7f) c = '?';  // other bytes than ASCII are below 0
-  }
-  return text;
-}
-
-void WriteLog(const RequestLog& log, bool as_json) {
-  const int64_t ms = static_cast<int64_t>(log.seconds() * 1e3);
-  const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  std::string line;
-  if (as_json) {
-    line = Dump({{"time", time},
-                 {"request_id", log.id},
-                 {"method", log.method},
-                 {"path", log.path.substr(0, kMostLogged)},
-                 {"status", log.status},
-                 {"prompt_tokens", log.prompt_tokens},
-                 {"completion_tokens", log.completion_tokens},
-                 {"finish_reason", log.finish_reason},
-                 {"ms", ms},
-                 {"user", log.user.substr(0, kMostLogged)}});
-  } else {
-    const std::string user = log.user.empty() ? "" : fmt::format(" user {}", Shown(log.user));
-    line = fmt::format("{} {} {} {} {} {} + {} tokens {} {} ms{}", time, log.id, log.method,
-                       Shown(log.path), log.status, log.prompt_tokens, log.completion_tokens,
-                       log.finish_reason.empty() ? "-" : log.finish_reason, ms, user);
-  }
-  fmt::print(stderr, "{}\n", line);
-}
-
 }  // namespace
 
-double RequestLog::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Service::Service(asio::io_context* io, const ServerOptions& options)
+Service::Service(asio::io_context* io, const ServerOptions& options, ServerLog* log)
     : io_(*io),
       options_(options),
+      log_(*log),
       metrics_(options.served_model_names.at(0)),
       started_(std::time(nullptr)) {}
 
@@ -152,7 +112,7 @@ asio::awaitable<void> Service::Handle(HttpConnection& c, HttpRequest request) {
   }
   if (failure && !c.began())
     co_await Json(c, failure->status, ErrorReply(failure->status, failure->message), &log);
-  if (options_.log_requests) WriteLog(log, options_.log_format == "json");
+  if (options_.log_requests) log_.Request(log);
 }
 
 asio::awaitable<void> Service::Json(HttpConnection& c, int status, std::string body,
@@ -211,17 +171,39 @@ const Service::Endpoint* Service::FindEndpoint(const std::string& path) {
   return found == std::end(kEndpoints) ? nullptr : found;
 }
 
+std::string Service::AllowedMethods(const Endpoint& endpoint) {
+  const bool get = endpoint.method == std::string_view("GET");
+  return get ? "GET, HEAD, OPTIONS" : fmt::format("{}, OPTIONS", endpoint.method);
+}
+
+// Also what browsers ask for before a request of another origin's page. Without a key: they send
+// none then.
+asio::awaitable<void> Service::Options(HttpConnection& c, const HttpRequest& r,
+                                       const Endpoint& endpoint, RequestLog* log) {
+  log->status = 204;
+  HttpHeaders headers;
+  headers.emplace_back("Allow", AllowedMethods(endpoint));
+  if (!r.asked_method.empty()) {
+    headers.emplace_back("Access-Control-Allow-Methods", AllowedMethods(endpoint));
+    headers.emplace_back("Access-Control-Max-Age", "600");
+  }
+  if (!r.asked_headers.empty())
+    headers.emplace_back("Access-Control-Allow-Headers", r.asked_headers);
+  co_await c.Reply(204, "", "", std::move(headers));
+}
+
 asio::awaitable<void> Service::Route(HttpConnection& c, const HttpRequest& r, RequestLog* log) {
   const Endpoint* found = FindEndpoint(r.path);
   if (found == nullptr)
     throw HttpError{404, fmt::format("{}: there is no such endpoint", r.path.substr(0, 100))};
+  if (r.method == "OPTIONS") co_return co_await Options(c, r, *found, log);
   const bool head = r.method == "HEAD" && found->method == std::string_view("GET");
   if (r.method != found->method && !head) {
     log->status = 405;
     std::string body = ErrorReply(
         405, fmt::format("{}: expected method {}, found {}", r.path, found->method, r.method));
     HttpHeaders headers;
-    headers.emplace_back("Allow", found->method);
+    headers.emplace_back("Allow", AllowedMethods(*found));
     co_await c.Reply(405, "application/json", std::move(body), std::move(headers));
     co_return;
   }

@@ -7,7 +7,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +22,7 @@
 #include "server/http_inbox.h"
 #include "server/metrics.h"
 #include "server/server.h"
+#include "server/server_log.h"
 
 namespace deepinfer {
 
@@ -32,17 +32,6 @@ struct HttpError {
   std::string message;
 };
 
-// One request with its answer, as the log tells it.
-struct RequestLog {
-  std::string id, method, path, user = {};
-  int status = 0;  // 0: the client went before the reply
-  int64_t prompt_tokens = 0, completion_tokens = 0;
-  std::string finish_reason = {};
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-
-  double seconds() const;
-};
-
 class Service {
  public:
   // Requests with the engine, and their prompt tokens: what is beyond is refused, so that memory
@@ -50,7 +39,8 @@ class Service {
   static constexpr int64_t kMaxRequests = 4096;
   static constexpr int64_t kMaxPromptTokens = int64_t{64} << 20;
 
-  Service(boost::asio::io_context* io, const ServerOptions& options);
+  // All three outlive it.
+  Service(boost::asio::io_context* io, const ServerOptions& options, ServerLog* log);
   ~Service();
 
   // The model is there: from now on requests are served. fail: told why they no longer can be.
@@ -78,6 +68,7 @@ class Service {
     bool open;  // without a key, and while the model is loading
   };
   static const Endpoint* FindEndpoint(const std::string& path);
+  static std::string AllowedMethods(const Endpoint& endpoint);
   Awaitable Route(HttpConnection& c, const HttpRequest& r, RequestLog* log);
   void CheckLoaded() const;
   void CheckServing() const;
@@ -85,6 +76,9 @@ class Service {
   void CheckModel(const std::string& model) const;
   void Deliver(std::vector<EngineLoop::News> news);
   Awaitable Json(HttpConnection& c, int status, std::string body, RequestLog* log);
+
+  Awaitable Options(HttpConnection& c, const HttpRequest& r, const Endpoint& endpoint,
+                    RequestLog* log);
 
   // Endpoints.
   Awaitable ChatPage(HttpConnection& c, const HttpRequest& r, RequestLog* log);
@@ -126,7 +120,8 @@ class Service {
   }
 
   boost::asio::io_context& io_;
-  ServerOptions options_;
+  const ServerOptions& options_;
+  ServerLog& log_;
   Metrics metrics_;
   boost::asio::thread_pool workers_{2};
   std::unique_ptr<Executor> executor_;

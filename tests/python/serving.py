@@ -42,7 +42,7 @@ class Server:
 
     def __enter__(self):
         self.port = int(self.wait_for(r"listening on http://\S+:(\d+), ")[1])
-        self.wait_for(r"^deepinfer: ready$")
+        self.wait_for(r'^deepinfer: ready$|"message":"ready"')  # also --log-format json
         return self
 
     def __exit__(self, *_):

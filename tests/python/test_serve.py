@@ -560,7 +560,7 @@ def test_other_refusals(server):
     assert "tokens" in server.refusal("/detokenize", {})
     assert "99999" in server.refusal("/detokenize", {"tokens": [99999]})
     status, headers, _ = server.request("GET", "/v1/completions")
-    assert status == 405 and headers["Allow"] == "POST"
+    assert status == 405 and headers["Allow"] == "POST, OPTIONS"
     status, _, _ = server.request("POST", "/v1/completions", b"x" * (33 << 20))
     assert status == 413
     status, _, _ = server.request("GET", "/health", headers={"X-Long": "x" * 20000})

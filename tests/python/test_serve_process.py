@@ -1,12 +1,17 @@
 """The process of `deepinfer serve`: its options, keys, logs, signals and end."""
+import http.client
 import json
+import os
+import re
 import socket
+import subprocess
 import threading
+import time
 
 import openai
 import pytest
 
-from program import DEMO, TIMEOUT_S, assert_fails, run
+from program import DEMO, TIMEOUT_S, assert_fails, run, start
 from serving import Server
 
 
@@ -50,6 +55,79 @@ def test_keys():
         assert line["completion_tokens"] == 16 and line["finish_reason"] == "length" and line["request_id"]
 
 
+PREFLIGHT = {"Origin": "https://page.example", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "authorization, content-type, x-stainless-os"}
+
+
+def test_pages_of_other_origins():
+    """What a browser asks before a page's request, and what it needs to show the page the reply; keys come after."""
+    with Server("--api-key", "secret") as server:
+        status, headers, text = server.request("OPTIONS", "/v1/chat/completions", headers=PREFLIGHT)
+        assert status == 204 and text == "" and headers["Access-Control-Allow-Origin"] == "*"
+        assert "POST" in headers["Access-Control-Allow-Methods"] and "Content-Length" not in headers
+        assert headers["Access-Control-Allow-Headers"] == PREFLIGHT["Access-Control-Request-Headers"]
+        for path, expected in (("/v1/completions", 401), ("/nothing", 404)):
+            status, headers, _ = server.request("POST", path, {"prompt": "a"}, {"Origin": "https://page.example"})
+            assert status == expected and headers["Access-Control-Allow-Origin"] == "*"
+            assert "X-Request-Id" in headers["Access-Control-Expose-Headers"]
+        assert "Access-Control-Allow-Origin" not in server.request("GET", "/health")[1]
+        assert server.request("OPTIONS", "/health")[1]["Allow"] == "GET, HEAD, OPTIONS"
+
+
+TWO = ["https://page.example", "http://localhost:3000"]
+
+
+@pytest.mark.parametrize("origins, allowed", [(["[]"], []), ([json.dumps(TWO)], TWO),
+                                              ([TWO[0], "--allowed-origins", TWO[1]], TWO)])
+def test_allowed_origins(origins, allowed):
+    with Server("--allowed-origins", *origins) as server:
+        for origin in ("https://page.example", "http://localhost:3000", "https://other.example"):
+            for method, path in (("OPTIONS", "/v1/models"), ("GET", "/v1/models"), ("GET", "/nothing")):
+                _, headers, _ = server.request(method, path, headers={**PREFLIGHT, "Origin": origin})
+                assert headers.get("Access-Control-Allow-Origin") == (origin if origin in allowed else None)
+                assert headers.get("Vary") == ("Origin" if allowed else None)
+
+
+def test_nobody_reads_the_log():
+    with start("serve", DEMO, "--port", 0, "--threads", 1, stderr=subprocess.PIPE) as process:
+        log = b""
+        while b"ready\n" not in log:
+            log += os.read(process.stderr.fileno(), 4096)
+        port = int(re.search(rb"http://\S+:(\d+),", log)[1])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+        for _ in range(600):  # more than a pipe holds
+            connection.request("GET", "/" + "x" * 250)
+            assert connection.getresponse().read()
+        connection.close()
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_log_that_takes_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with open("/dev/full", "wb") as full, start("serve", DEMO, "--port", port, "--threads", 1, stderr=full) as process:
+        for _ in range(2):
+            assert wait_for_answer(port, process) == 200
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def wait_for_answer(port, process):
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        assert time.monotonic() < deadline and process.poll() is None
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+            connection.request("POST", "/v1/completions", b'{"prompt": "a"}')
+            status = connection.getresponse().status
+        except ConnectionError:
+            status = 503
+        if status != 503:
+            return status
+        time.sleep(0.1)
+
+
 def test_a_place_that_is_taken():
     with Server() as server:
         assert_fails(run("serve", DEMO, "--port", server.port), f"127.0.0.1:{server.port}")
@@ -62,6 +140,10 @@ def test_a_place_that_is_taken():
     (("--api-key", ""), ("--api-key",)),
     (("--shutdown-timeout", -1), ("--shutdown-timeout",)),
     (("--served-model-name", ""), ("--served-model-name",)),
+    (("--allowed-origins", "https://page.example/"), ("--allowed-origins", "https://page.example/")),
+    (("--allowed-origins", '["*"'), ("--allowed-origins", '["*"')),
+    (("--allowed-origins", "[1]"), ("--allowed-origins", "[1]")),
+    (("--allowed-origins", "page.example"), ("--allowed-origins", "page.example")),
     (("--frob",), ("--frob",)),
     (("--max-num-seqs", 0), ("--max-num-seqs",)),
     (("--prefill-slowdown", 1), ("--prefill-slowdown", "found 1")),

@@ -30,13 +30,16 @@ Cuts EvenRuns(int64_t count, int64_t unit, int64_t ranks) {
 
 // As EvenRuns, or, where there are fewer units than ranks, one on each of some ranks that lie
 // evenly apart.
-std::vector<Range> SpreadRuns(int64_t count, int64_t unit, int64_t ranks) {
-  const int64_t units = (count + unit - 1) / unit;
-  const Cuts cuts = EvenRuns(count, unit, std::min(units, ranks));
-  std::vector<Range> runs(static_cast<size_t>(ranks), {count, count});
-  const auto n_runs = std::ssize(cuts) - 1;
-  for (int64_t u = 0; u < n_runs; ++u) runs[static_cast<size_t>(u * ranks / n_runs)] = At(cuts, u);
-  return runs;
+Cuts SpreadRuns(int64_t count, int64_t unit, int64_t ranks) {
+  const int64_t n_runs = std::min((count + unit - 1) / unit, ranks);
+  const Cuts runs = EvenRuns(count, unit, n_runs);
+  Cuts cuts = {0};
+  int64_t run = 0;
+  for (int64_t r = 0; r < ranks; ++r) {
+    if (run < n_runs && run * ranks / n_runs == r) ++run;
+    cuts.push_back(runs[static_cast<size_t>(run)]);
+  }
+  return cuts;
 }
 
 [[noreturn]] void Refuse(const LayoutOptions& o, const std::string& why) {
@@ -125,8 +128,10 @@ Layout::Layout(const ModelConfig& c, const LayoutOptions& o)
                             "--engram host, found {} and {}",
                             o.layout, o.ranks, n_batches(), o.reduce, o.engram));
   const int64_t inter = c.moe_intermediate_size;
-  shared_ = adds_partial_sums_ ? SpreadRuns(inter, inter % 128 == 0 ? 128 : kBlock, size_)
-                               : std::vector<Range>(static_cast<size_t>(size_), {0, inter});
+  shared_inner_ = adds_partial_sums_
+                      ? SpreadRuns(inter, inter % 128 == 0 ? 128 : kBlock, batch_size_)
+                      : EqualRuns(inter, batch_size_ > 1 ? kBlock : 1, batch_size_);
+  shared_out_ = EqualRuns(c.hidden_size, batch_size_ > 1 ? kBlock : 1, batch_size_);
   heads_ = EvenRuns(c.num_attention_heads, 1, a);
   low_ = EvenRuns(low, a > 1 ? kBlock : 1, a);
   out_ = EvenRuns(c.hidden_size, kBlock, a);
@@ -167,8 +172,6 @@ Range Layout::LowOf(int attention_rank) const {
   return {group * rank, (group + 1) * rank};
 }
 
-Range Layout::SharedColumns(int rank) const { return shared_[static_cast<size_t>(rank)]; }
-
 Range Layout::EngramRows(int layer, int rank) const {
   const auto table = static_cast<size_t>(config_.engram_index(layer));
   return At(EqualRuns(config_.engram_num_embeddings[table], 1, size_), rank);
@@ -191,8 +194,10 @@ Slice Layout::SliceOfAttention(std::string_view tensor, int rank) const {
 
 Slice Layout::SliceOfExperts(std::string_view tensor, int rank) const {
   if (Has(tensor, ".shared_experts.")) {
-    const Share own{SharedColumns(rank), config_.moe_intermediate_size};
-    return Has(tensor, ".w2.") ? Slice{{}, own} : Slice{own, {}};
+    const Share inner{At(shared_inner_, rank % batch_size_), config_.moe_intermediate_size};
+    if (!Has(tensor, ".w2.")) return {inner, {}};
+    if (adds_partial_sums_) return {{}, inner};
+    return {{At(shared_out_, rank % batch_size_), config_.hidden_size}, {}};
   }
   if (!Has(tensor, ".ffn.experts.")) return {};
   const bool draft = tensor.starts_with("mtp.");

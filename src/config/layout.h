@@ -36,7 +36,7 @@ struct Range {
 // Everything is cut by rows of the weights [outputs, inputs], so a rank holds contiguous bytes, and
 // the columns that a rank computes are whole sums; with --reduce fast wo_b, the shared experts' w2
 // and some wo_a are cut by inputs instead. cuts: rank p of the ranks that share something
-// has [cuts[p], cuts[p + 1]).
+// has [cuts[p], cuts[p + 1]), maybe nothing.
 using Cuts = std::vector<int64_t>;
 inline Range At(const Cuts& cuts, int64_t p) {
   return {cuts[static_cast<size_t>(p)], cuts[static_cast<size_t>(p) + 1]};
@@ -82,14 +82,15 @@ class Layout {
   Range experts(int layer, int rank) const;
   // Over the ranks of a batch.
   const Cuts& vocab() const { return vocab_; }
+  // Of the shared experts: inner columns, and whole sums of w2 (hidden_size).
+  const Cuts& shared_inner() const { return shared_inner_; }
+  const Cuts& shared_out() const { return shared_out_; }
   // Over the ranks that share the heads.
   const Cuts& heads() const { return heads_; }
   const Cuts& low() const { return low_; }  // whole sums of wo_a: o_groups * o_lora_rank
   const Cuts& out() const { return out_; }  // whole sums of wo_b: hidden_size
   // Rows of wo_a of a rank: of low(), or, where it adds partial sums, all of its output groups.
   Range LowOf(int attention_rank) const;
-  // Inner columns of the shared experts: all, or slices of 128 (32 at test sizes), maybe none.
-  Range SharedColumns(int rank) const;
   // Rows of the Engram table of a layer.
   Range EngramRows(int layer, int rank) const;
   // Over the ranks that share an output group: columns of one group's heads.
@@ -105,8 +106,8 @@ class Layout {
   const bool adds_partial_sums_;
   const Engram engram_;
   int size_, batch_size_ = 1, attention_size_ = 1, group_size_ = 1;
-  Cuts experts_, draft_experts_, vocab_, heads_, low_, out_, group_columns_;
-  std::vector<Range> shared_;  // by rank
+  Cuts experts_, draft_experts_, vocab_, shared_inner_, shared_out_;
+  Cuts heads_, low_, out_, group_columns_;
 };
 
 }  // namespace deepinfer

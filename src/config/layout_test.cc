@@ -44,6 +44,8 @@ TEST(Layout, CutsCoverEverythingOnce) {
         const Layout l(c, {name, ranks, batch_ranks});
         EXPECT_EQ(l.n_batches() * l.batch_size(), ranks);
         ExpectCovers(l.vocab(), c.vocab_size, l.batch_size());
+        ExpectCovers(l.shared_inner(), c.moe_intermediate_size, l.batch_size());
+        ExpectCovers(l.shared_out(), c.hidden_size, l.batch_size());
         ExpectCovers(l.heads(), c.num_attention_heads, l.attention_size());
         ExpectCovers(l.low(), c.o_groups * c.o_lora_rank, l.attention_size());
         ExpectCovers(l.out(), c.hidden_size, l.attention_size());
@@ -89,6 +91,21 @@ TEST(Layout, SeveralBatchesShareNoSumsAndNoTables) {
   EXPECT_THROW(Layout(c, {"tp", 4, 2, "exact", "rows-fp8"}), Error);
 }
 
+// The shared experts of whole sums: w1 and w3 by inner columns, w2 by outputs, in units of 32.
+TEST(Layout, SlicesOfSharedExperts) {
+  const ModelConfig c = Config("released");
+  const Layout tp(c, {"tp", 64}), tp4(c, {"tp", 8, 4}), dp(c, {"dp", 2});
+  EXPECT_EQ(tp4.SliceOf("layers.3.ffn.shared_experts.w1.weight", 5).rows.own, (Range{576, 1152}));
+  EXPECT_EQ(tp4.SliceOf("mtp.1.ffn.shared_experts.w3.scale", 5).rows.own, (Range{576, 1152}));
+  const Slice w2 = tp4.SliceOf("layers.3.ffn.shared_experts.w2.weight", 5);
+  EXPECT_EQ(w2.rows.own, (Range{1280, 2560}));
+  EXPECT_TRUE(w2.cols.whole());
+  EXPECT_EQ(At(tp.shared_inner(), 35), (Range{2240, 2304}));  // 72 units, two each
+  EXPECT_EQ(At(tp.shared_inner(), 36).size(), 0);
+  EXPECT_EQ(At(tp.shared_out(), 53), (Range{5088, 5120}));  // 160 units, three each
+  EXPECT_TRUE(dp.SliceOf("layers.3.ffn.shared_experts.w2.weight", 1).rows.whole());
+}
+
 // With partial sums: whole output groups where several ranks share one, slices of shared experts.
 TEST(Layout, SlicesOfPartialSums) {
   const ModelConfig c = Config("released");
@@ -100,11 +117,11 @@ TEST(Layout, SlicesOfPartialSums) {
   EXPECT_EQ(wo_a.cols.of, 4096);
   EXPECT_EQ(tp4.SliceOf("mtp.1.attn.wo_b.scale", 1).cols.own, (Range{2048, 4096}));
   EXPECT_TRUE(tp4.SliceOf("mtp.1.attn.wo_b.scale", 1).rows.whole());
-  EXPECT_EQ(tp4.SharedColumns(1), (Range{512, 1152}));  // slices 4 to 8 of 18
-  EXPECT_EQ(tp.SharedColumns(0), (Range{0, 128}));
-  EXPECT_EQ(tp.SharedColumns(1).size(), 0);
-  EXPECT_EQ(tp.SharedColumns(3), (Range{128, 256}));
-  EXPECT_EQ(tp.SharedColumns(60), (Range{2176, 2304}));  // slice s on rank s * 64 / 18
+  EXPECT_EQ(At(tp4.shared_inner(), 1), (Range{512, 1152}));  // slices 4 to 8 of 18
+  EXPECT_EQ(At(tp.shared_inner(), 0), (Range{0, 128}));
+  EXPECT_EQ(At(tp.shared_inner(), 1).size(), 0);
+  EXPECT_EQ(At(tp.shared_inner(), 3), (Range{128, 256}));
+  EXPECT_EQ(At(tp.shared_inner(), 60), (Range{2176, 2304}));  // slice s on rank s * 64 / 18
   EXPECT_EQ(tp.EngramRows(1, 63).end, 384006168);
   EXPECT_EQ(tp.EngramRows(14, 0).size(), 6000261);
 }

@@ -55,12 +55,14 @@ TEST(PlanExchanges, ReleasedSizesOn64Ranks) {
   const ModelConfig c = ModelConfig::Load(DI_SOURCE_DIR "/tests/data/fixtures/config/config.json");
   const Layout tp8r(c, {"tp8r", 64});
   const auto step = PlanExchanges(c, tp8r, 6);
-  // A layer: columns of wo_a and wo_b among eight neighbours; slots of six experts.
+  // A layer: columns of wo_a and wo_b among eight neighbours; 64 of the shared expert's, and slots
+  // of six experts and the shared one.
+  const int64_t layer = 64 * 4 + 7 * 20480, stage = 64 * 4 + 4 * 20480;
   EXPECT_EQ(CallsOver(8, step), (Calls{80, 40 * 6 * (8192 + 5120) / 8 * 4}));
-  EXPECT_EQ(CallsOver(64, step), (Calls{42, 6 * (10240 + 40 * 6 * 20480 + 2048 * 4)}));
+  EXPECT_EQ(CallsOver(64, step), (Calls{82, 6 * (10240 + 40 * layer + 2048 * 4)}));
   const auto draft = PlanDraftExchanges(c, tp8r, 1);
   EXPECT_EQ(CallsOver(8, draft), (Calls{6, 3 * 5 * (8192 + 5120) / 8 * 4}));
-  EXPECT_EQ(CallsOver(64, draft), (Calls{10, 5 * (10240 + 3 * 3 * 20480 + 2 * 2048 * 4)}));
+  EXPECT_EQ(CallsOver(64, draft), (Calls{13, 5 * (10240 + 3 * stage + 2 * 2048 * 4)}));
   EXPECT_TRUE(PlanExchanges(c, Layout(c, {"ep", 1}), 6).empty());
 }
 

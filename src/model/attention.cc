@@ -105,9 +105,11 @@ void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const Rop
     float* group = s.b.Temp<float>("attn.group", s.rows() * wo_a.x_cols);
     s.b.Add("attn.own_columns", CopyColumns,
             CopyColumnsArgs{.n_rows = s.n_rows(),
+                            .at = s.in->all_rows,
                             .x = o,
                             .y = group,
                             .y_cols = wo_a.x_cols,
+                            .y_stride = wo_a.x_cols,
                             .to = ranks.group_columns()});
     s.Gather("attn.gather_group", &Ranks::group, layout.group_columns(), group, wo_a.x_cols,
              s.all_rows());

@@ -67,11 +67,11 @@ void WidenRows(const WidenRowsArgs& a, Work w) {
 }
 
 void CopyColumns(const CopyColumnsArgs& a, Work w) {
-  const Span part = SplitColumns(a.to.size(), w);
-  for (int64_t r = 0; r < *a.n_rows; ++r) {
-    std::copy(a.x + r * a.to.size() + part.begin, a.x + r * a.to.size() + part.end,
-              a.y + r * a.y_cols + a.to.begin + part.begin);
-  }
+  const Span part = SplitColumns(a.y_cols, w);
+  const int64_t begin = std::max(part.begin, a.to.begin), n = std::min(part.end, a.to.end) - begin;
+  if (n <= 0) return;
+  for (int64_t r = 0; r < *a.n_rows; ++r)
+    std::copy_n(a.x + r * a.to.size() + begin - a.to.begin, n, a.y + a.at[r] * a.y_stride + begin);
 }
 
 void PlaceRows(const PlaceRowsArgs& a, Work w) {
@@ -101,11 +101,11 @@ void OwnPairs(const OwnPairsArgs& a, Work w) {
       const int32_t* chosen = a.ids + int64_t{p.rows[pair]} * a.topk;
       const auto before =
           std::count_if(chosen, chosen + a.topk, [&](int32_t id) { return id < expert; });
-      a.slots[pair] = static_cast<int32_t>(p.rows[pair] * a.topk + before);
+      a.slots[pair] = static_cast<int32_t>(p.rows[pair] * a.row_slots + before);
     }
   }
   *p.n_active = static_cast<int32_t>(n_active);
-  *a.n_slots = *a.n_rows * a.topk;
+  *a.n_slots = *a.n_rows * a.row_slots;
 }
 
 void SumSlots(const SumSlotsArgs& a, Work w) {
@@ -113,10 +113,12 @@ void SumSlots(const SumSlotsArgs& a, Work w) {
   for (int64_t r = 0; r < *a.n_rows; ++r) {
     float* y = a.y + r * a.hidden;
     std::fill(y + part.begin, y + part.end, 0.0f);
-    for (int64_t i = 0; i < a.topk; ++i) {
-      const float* slot = a.slots + (a.at[r] * a.topk + i) * a.hidden;
+    for (int64_t i = 0; i < a.row_slots; ++i) {
+      const float* slot = a.slots + (int64_t{a.at[r]} * a.row_slots + i) * a.hidden;
       for (int64_t d = part.begin; d < part.end; ++d) y[d] += slot[d];
     }
+    if (!a.round) continue;
+    for (int64_t d = part.begin; d < part.end; ++d) y[d] = RoundBf16(y[d]);
   }
 }
 

@@ -25,6 +25,8 @@ struct Ranks {
   int group_rank() const { return rank % layout.group_size(); }
   Range experts(int layer) const { return layout.experts(layer, rank); }
   Range vocab() const { return At(layout.vocab(), batch_rank()); }
+  Range shared_inner() const { return At(layout.shared_inner(), batch_rank()); }
+  Range shared_out() const { return At(layout.shared_out(), batch_rank()); }
   Range heads() const { return At(layout.heads(), attention_rank()); }
   Range low() const { return layout.LowOf(attention_rank()); }
   Range out() const { return At(layout.out(), attention_rank()); }
@@ -97,12 +99,13 @@ struct WidenRowsArgs {
 };
 void WidenRows(const WidenRowsArgs& a, Work w);
 
-// x[:, begin of to] = own columns, as they are.
+// y[at[r], to] = x[r], as it is. Threads share columns of y.
 struct CopyColumnsArgs {
   const int32_t* n_rows;
+  const int32_t* at;
   const float* x;  // [rows, to.size()]
-  float* y;        // [rows, y_cols]
-  int64_t y_cols;
+  float* y;        // [all rows, y_stride], of which y_cols columns
+  int64_t y_cols, y_stride;
   Range to;
 };
 void CopyColumns(const CopyColumnsArgs& a, Work w);
@@ -118,27 +121,28 @@ struct PlaceRowsArgs {
 void PlaceRows(const PlaceRowsArgs& a, Work w);
 
 // Behind GroupPairs, on the same thread: keeps the pairs of the experts `own`. slots[p]: where a
-// buffer of one line per row and chosen expert, a row's experts ascending, has the line of pair p.
+// buffer of row_slots lines a row, the first for the row's experts, ascending, has that of pair p.
 struct OwnPairsArgs {
   const int32_t* n_rows;
   const int32_t* ids;  // [rows, topk]
-  int32_t topk;
+  int32_t topk, row_slots;
   Range own;
   ExpertPairs pairs;
   int32_t* slots;    // [max rows * topk]
-  int32_t* n_slots;  // one value: rows * topk
+  int32_t* n_slots;  // one value: rows * row_slots
 };
 void OwnPairs(const OwnPairsArgs& a, Work w);
 
-// y[r] = sum of the topk slots of row at[r] in ascending order, as DownArgs adds them. Threads
-// share columns.
+// y[r] = sum of the slots of row at[r] in ascending order, as DownArgs adds them, and AddArgs the
+// shared expert's behind them; rounded to bf16 if `round`. Threads share columns.
 struct SumSlotsArgs {
   const int32_t* n_rows;
   const int32_t* at;
-  const float* slots;  // [all rows, topk, hidden]
+  const float* slots;  // [all rows, row_slots, hidden]
   float* y;            // [rows, hidden]
-  int32_t topk;
+  int32_t row_slots;
   int64_t hidden;
+  bool round;
 };
 void SumSlots(const SumSlotsArgs& a, Work w);
 

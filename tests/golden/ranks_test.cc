@@ -105,6 +105,18 @@ INSTANTIATE_TEST_SUITE_P(All, RanksBitsTest, ::testing::ValuesIn(Models()), [](c
   return name;
 });
 
+// Threads of a rank share columns of what others fill in.
+TEST(RanksTest, ThreadsOfARankChangeNoBit) {
+  ExecutorOptions options = Options("tiny", "release", "auto");
+  Executor alone(options);
+  const Bits want = RunAll(alone);
+  options.engine.threads = 3;
+  for (const World& world : SomeOf({{"tp", 2, 0, "rows-bf16"}, {"tp", 4, 2}})) {
+    EXPECT_TRUE(OnRanks<Bits>(options, world.ranks, world.options(), RunAll) == want)
+        << world.layout << " on " << world.ranks << " ranks, batches of " << world.batch_ranks;
+  }
+}
+
 // Greedy answers and the logits they were taken from, prompts first.
 struct Answer {
   Tokens tokens;

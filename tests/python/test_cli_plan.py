@@ -16,11 +16,11 @@ def test_plan_lists_memory_and_exchanges_of_a_layout():
     lines = {line[:24].strip(): line[24:].split() for line in step.splitlines()}
     assert lines["routed experts"] == ["4.202"]
     assert lines["shared on a host"] == ["188.895"]
-    assert lines["moe.merge"] == ["merge", "64", "40", "122880"]
+    assert lines["moe.merge"] == ["merge", "64", "40", "143360"]
     result = json.loads(plan("--layout", "tp8r", "--ep", 64, "--rows", 6, "--json").stdout)
     assert result["rank_total"] == sum(result["rank_bytes"].values())
     assert {"name": "moe.merge", "op": "merge", "ranks": 64, "calls": 40,
-            "bytes": 6 * 122880} in result["step"]
+            "bytes": 6 * 143360} in result["step"]
 
 
 def test_plan_of_a_synthetic_model():

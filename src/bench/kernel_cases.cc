@@ -18,12 +18,9 @@ struct MatrixOp {
   Kind kind;
   DType dtype;
   int32_t outputs, inputs;
-  int32_t piece = 0, group_out = 0;
+  int32_t group_out = 0;
   int32_t slices = 0;  // the matrix is timed in so many parts of its outputs; 0: many whole ones
 };
-
-// As the model cuts its sums.
-int32_t PieceFor(int32_t unit) { return unit % 128 == 0 ? 128 : 32; }
 
 std::vector<MatrixOp> MatrixOps(const Shapes& s) {
   const DType fp4 = DType::kFp4Row32, fp8 = DType::kFp8Tile32;
@@ -32,12 +29,12 @@ std::vector<MatrixOp> MatrixOps(const Shapes& s) {
       {"gate_up", MatrixOp::kGateUp, fp4, s.inter, s.hidden},
       {"down", MatrixOp::kDown, fp4, s.hidden, s.inter},
       {"shared_gate_up", MatrixOp::kGateUp, fp8, s.inter, s.hidden},
-      {"shared_down", MatrixOp::kLinear, fp8, s.hidden, s.inter, PieceFor(s.inter)},
+      {"shared_down", MatrixOp::kLinear, fp8, s.hidden, s.inter},
       {"wq_a", MatrixOp::kLinear, fp8, s.q_lora_rank, s.hidden},
       {"wq_b", MatrixOp::kLinear, fp8, heads_cols, s.q_lora_rank},
-      {"wo_a", MatrixOp::kLinear, fp8, low, heads_cols / s.kOGroups, s.kHeadDim, s.o_lora_rank},
-      {"wo_b", MatrixOp::kLinear, fp8, s.hidden, low, PieceFor(s.o_lora_rank)},
-      {"head", MatrixOp::kLinear, DType::kBf16, s.vocab, s.hidden, 0, 0, s.cut > 1 ? 32 : 8},
+      {"wo_a", MatrixOp::kLinear, fp8, low, heads_cols / s.kOGroups, s.o_lora_rank},
+      {"wo_b", MatrixOp::kLinear, fp8, s.hidden, low},
+      {"head", MatrixOp::kLinear, DType::kBf16, s.vocab, s.hidden, 0, s.cut > 1 ? 32 : 8},
       {"mixer", MatrixOp::kLinear, DType::kF32, (2 + s.kStreams) * s.kStreams,
        s.kStreams * s.hidden},
   };
@@ -108,7 +105,7 @@ KernelCase LinearCase(const MatrixOp& op, std::shared_ptr<const Matrices> m, con
   a.n_rows = &state->n_rows;
   a.x = x, a.x_stride = x_cols;
   a.y = state->buffers.Take(rows * outputs), a.y_stride = outputs;
-  a.piece = op.piece, a.group_out = op.group_out;
+  a.group_out = op.group_out;
   a.decode = WeightDecode::kAsStored;
   a.round = op.dtype != DType::kF32;
   a.bf16_inputs = op.dtype != DType::kF32;

@@ -80,13 +80,11 @@ void AddOutputProjection(const StepContext& s, const AttentionWeights& w, const 
   s.Rope("attn.rope_inverse", o, s.c.num_attention_heads, s.c.head_dim, rope, true,
          Start::kAfterAll);
   s.Linear("attn.wo_a", o, w.wo_a, z,
-           {.piece = s.c.head_dim,
-            .x_cols = s.c.num_attention_heads * s.c.head_dim,
+           {.x_cols = s.c.num_attention_heads * s.c.head_dim,
             .group_out = s.c.o_lora_rank,
             .share_columns = true});
   s.Quantise("attn.quant_z", z, low, Start::kOnOwn);
-  s.Linear("attn.wo_b", z, w.wo_b, out,
-           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .share_columns = true});
+  s.Linear("attn.wo_b", z, w.wo_b, out, {.share_columns = true});
 }
 
 // The same over the ranks that share the heads: each computes whole sums for some rows of wo_a and
@@ -97,8 +95,7 @@ void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const Rop
   const int64_t low = s.c.o_groups * s.c.o_lora_rank, hidden = s.c.hidden_size;
   const int64_t own_cols = OwnHeads(s) * s.c.head_dim;
   s.Rope("attn.rope_inverse", o, OwnHeads(s), s.c.head_dim, rope, true, Start::kAfterAll);
-  StepContext::LinearOptions wo_a{
-      .piece = s.c.head_dim, .x_cols = own_cols, .y_cols = low, .group_out = s.c.o_lora_rank};
+  StepContext::LinearOptions wo_a{.x_cols = own_cols, .y_cols = low, .group_out = s.c.o_lora_rank};
   if (layout.group_size() > 1) {  // all rows of wo_a that are here belong to one group
     wo_a.x_cols = layout.group_columns().back();
     wo_a.group_out = 0;
@@ -118,8 +115,7 @@ void AddOwnProjection(const StepContext& s, const AttentionWeights& w, const Rop
   s.Linear("attn.wo_a", o, w.wo_a, z + ranks.low().begin, wo_a);
   s.Gather("attn.gather_low", &Ranks::attention, layout.low(), z, low, s.all_rows());
   s.Quantise("attn.quant_z", z, low, Start::kAfterAll);
-  s.Linear("attn.wo_b", z, w.wo_b, out + ranks.out().begin,
-           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .y_cols = hidden});
+  s.Linear("attn.wo_b", z, w.wo_b, out + ranks.out().begin, {.y_cols = hidden});
   s.Gather("attn.gather_out", &Ranks::attention, layout.out(), out, hidden, s.all_rows());
 }
 
@@ -132,13 +128,11 @@ void AddSummedProjection(const StepContext& s, const AttentionWeights& w, const 
   const int64_t own = ranks.low().size();
   s.Rope("attn.rope_inverse", o, OwnHeads(s), s.c.head_dim, rope, true, Start::kAfterAll);
   s.Linear("attn.wo_a", o, w.wo_a, z,
-           {.piece = s.c.head_dim,
-            .x_cols = OwnHeads(s) * s.c.head_dim,
+           {.x_cols = OwnHeads(s) * s.c.head_dim,
             .y_cols = own,
             .group_out = shares_group ? 0 : s.c.o_lora_rank});
   if (!shares_group) s.Quantise("attn.quant_z", z, own, Start::kAfterAll);
-  s.Linear("attn.wo_b", z, w.wo_b, out,
-           {.piece = StepContext::PieceFor(s.c.o_lora_rank), .exact = true});
+  s.Linear("attn.wo_b", z, w.wo_b, out, {.exact = true});
   s.Sum("attn.sum", &Ranks::attention, ranks.layout.attention_size(), out, s.c.hidden_size);
 }
 

@@ -22,7 +22,6 @@ void StepContext::Linear(const char* name, const float* x, const WeightView& w, 
   a.w = w;
   a.y = y;
   a.y_stride = o.y_cols > 0 ? o.y_cols : w.rows;
-  a.piece = static_cast<int32_t>(o.piece);
   a.group_out = static_cast<int32_t>(o.group_out);
   a.decode = WeightDecode::kAsStored;
   if (num.halved_fp8_weights && w.dtype == DType::kFp8Tile32) a.decode = WeightDecode::kHalvedFp8;

@@ -144,10 +144,7 @@ void AddSharedDown(const StepContext& s, const WeightView& w2, const float* act,
   const Ranks* ranks = s.m.ranks;
   if (ranks != nullptr && (CutsShared(s) ? ranks->shared_out() : ranks->shared_inner()).size() == 0)
     return;
-  s.Linear("moe.shared_down", act, w2, y,
-           {.piece = StepContext::PieceFor(s.c.moe_intermediate_size),
-            .exact = AddsPartialSums(s),
-            .start = Start::kBeside});
+  s.Linear("moe.shared_down", act, w2, y, {.exact = AddsPartialSums(s), .start = Start::kBeside});
 }
 
 // The routed experts' activations and, beside them, a look at their scales.

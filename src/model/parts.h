@@ -50,7 +50,7 @@ struct StepContext {
   // y = weight . x, rounded to bf16 where the numerics keep bf16 and `exact` is false.
   struct LinearOptions {
     const int32_t* n_rows = nullptr;  // default: all rows of the step
-    int64_t piece = 0, x_cols = 0, y_cols = 0, group_out = 0;
+    int64_t x_cols = 0, y_cols = 0, group_out = 0;
     bool exact = false;
     bool share_columns = false;  // a kOnOwn phase follows, or the columns of the phase before count
     Start start = Start::kAfterAll;
@@ -112,10 +112,6 @@ struct StepContext {
                                 const std::vector<Words>& parts) const;
 
   PagedRows Paged(const uint8_t* rows, RowFormat format, int ratio) const;
-
-  // Sums that ranks may cut later are taken in pieces of this many columns of a matrix whose unit
-  // (a group or an expert width) has `unit` columns: 128, or 32 at test sizes (spec 09 section 7).
-  static int64_t PieceFor(int64_t unit) { return unit % 128 == 0 ? 128 : 32; }
 };
 
 // Do ranks share sums of this model, or only whole values?

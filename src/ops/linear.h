@@ -16,10 +16,7 @@ enum class WeightDecode : uint8_t {
 static inline int64_t LinearScratchFloats(int64_t cols) { return (cols + 31) / 32 * 32 * 128 / 2; }
 
 // y[r, o] = sum_k x[r, k] * w[o, k], in fp32 or better, rounded once to bf16 if `round`.
-//
-// The sum over k runs over pieces of `piece` columns (0: one piece): every piece is summed on its
-// own in the kernel's fixed order and the pieces are added in ascending order. A rank that holds
-// some of the pieces can then be added to another rank without changing a bit.
+// The order of the sum over k depends on w alone.
 //
 // group_out > 0 makes the product block-diagonal: output o reads the columns (o / group_out) *
 // w.cols ... of its row of x (the grouped output projection wo_a). Otherwise every output reads
@@ -32,7 +29,6 @@ struct LinearArgs {
   WeightView w;  // [outputs, inputs]
   float* y;      // [rows, y_stride]
   int64_t y_stride;
-  int32_t piece;
   int32_t group_out;
   WeightDecode decode;
   bool round;

@@ -29,9 +29,9 @@ static void GateUpBlock(const GateUpArgs& a, const ExpertWeights& expert, Inputs
   alignas(64) float up[kBlockRows * kActColumns];
   for (int j = 0; j < kActColumns; j += kPanel) {
     ComesNext(&x, expert.w3, c + j);
-    DotPanel(expert.w1, a.decode, c + j, kPanel, x, 0, gate + j, kActColumns);
+    DotPanel(expert.w1, a.decode, c + j, kPanel, x, gate + j, kActColumns);
     ComesNext(&x, next.w1, next_c);
-    DotPanel(expert.w3, a.decode, c + j, kPanel, x, 0, up + j, kActColumns);
+    DotPanel(expert.w3, a.decode, c + j, kPanel, x, up + j, kActColumns);
   }
   for (int64_t m = 0; m < x.n; ++m) {
     const float weight = a.pairs.weights != nullptr ? a.pairs.weights[begin + m] : 1.0f;
@@ -56,7 +56,7 @@ static void GateUpPanels(const GateUpArgs& a, Work work) {
     for (int64_t p = a.pairs.begin[i]; p < end; p += kBlockRows) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.x + int64_t{a.pairs.rows[p + m]} * a.hidden;
-      const Inputs inputs = Prepare(expert.w1, 0, x, n, a.scratch + work.tid * a.scratch_stride);
+      const Inputs inputs = Prepare(expert.w1, x, n, a.scratch + work.tid * a.scratch_stride);
       const ExpertWeights& next = NextExpert(a.pairs, a.experts, i, p + kBlockRows < end);
       for (int64_t c = columns.begin; c < columns.end; c += kActColumns) {
         const bool last = c + kActColumns >= columns.end;
@@ -71,7 +71,7 @@ static void GateUpPanels(const GateUpArgs& a, Work work) {
 static void DownPanel(const DownArgs& a, const WeightView& w2, const Inputs& x, int64_t begin,
                       int64_t o, int64_t n_out) {
   alignas(64) float sums[kBlockRows * kPanel];
-  DotPanel(w2, WeightDecode::kAsStored, o, n_out, x, 0, sums, kPanel);
+  DotPanel(w2, WeightDecode::kAsStored, o, n_out, x, sums, kPanel);
   if (a.round) RoundInPlace(sums, x.n * kPanel);
   for (int64_t m = 0; m < x.n; ++m) {
     float* y = a.y + int64_t{a.pairs.rows[begin + m]} * a.hidden + o;
@@ -92,7 +92,7 @@ static void DownPanels(const DownArgs& a, Work work) {
     for (int64_t p = a.pairs.begin[i]; p < end; p += kBlockRows) {
       const int64_t n = Smaller(kBlockRows, end - p);
       for (int64_t m = 0; m < n; ++m) x[m] = a.act + (p + m) * a.inter;
-      Inputs inputs = Prepare(w2, 0, x, n, a.scratch + work.tid * a.scratch_stride);
+      Inputs inputs = Prepare(w2, x, n, a.scratch + work.tid * a.scratch_stride);
       const WeightView& next = NextExpert(a.pairs, a.experts, i, p + kBlockRows < end).w2;
       for (int64_t o = columns.begin; o < columns.end; o += kPanel) {
         const bool last = o + kPanel >= columns.end;

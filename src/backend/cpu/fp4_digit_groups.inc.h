@@ -97,8 +97,7 @@ static void SplitGroup(const float* x, int64_t cols, DigitGroup* group) {
 }
 
 // Rows of w.cols floats. scratch: ExpertScratchFloats(w.cols).
-static Inputs Prepare(const WeightView& w, int64_t, const float* const* x, int64_t n,
-                      float* scratch) {
+static Inputs Prepare(const WeightView& w, const float* const* x, int64_t n, float* scratch) {
   DigitGroup* groups = reinterpret_cast<DigitGroup*>(scratch);
   const int64_t n_groups = (w.cols + kGroupColumns - 1) / kGroupColumns;
   for (int64_t m = 0; m < n; ++m) {

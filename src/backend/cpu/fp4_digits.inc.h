@@ -78,9 +78,9 @@ __attribute__((always_inline)) static inline void AddGroup(const WeightView& w, 
   }
 }
 
-// As DotPanel of matrix.inc.h, of fp4 weights as stored and in one piece.
+// As DotPanel of matrix.inc.h, of fp4 weights as stored.
 static void DotPanel(const WeightView& w, WeightDecode, int64_t row, int64_t n_out, const Inputs& x,
-                     int64_t, float* y, int64_t y_stride) {
+                     float* y, int64_t y_stride) {
   alignas(64) GroupSums sums[kBlockRows];
   memset(sums, 0, static_cast<size_t>(x.n) * sizeof sums[0]);
   const auto source = [row, n_out](int j) { return row + Smaller(j, n_out - 1); };

@@ -28,7 +28,7 @@ static inline void StoreRows(const float* sums, int64_t n_x, int64_t n_out, floa
 // Outputs o ... o + n_out - 1 of the rows of x; y is the first of these rows.
 static void LinearPanel(const LinearArgs& a, int64_t o, int64_t n_out, const Inputs& x, float* y) {
   alignas(64) float sums[kBlockRows * kPanel];
-  DotPanel(a.w, a.decode, o, n_out, x, a.piece, sums, kPanel);
+  DotPanel(a.w, a.decode, o, n_out, x, sums, kPanel);
   if (a.round) RoundInPlace(sums, x.n * kPanel);
   StoreRows(sums, x.n, n_out, y + o, a.y_stride);
 }
@@ -46,7 +46,7 @@ static void LinearPanels(const LinearArgs& a, Work work) {
       const int64_t group = o / group_out;
       end = Smaller(part.end, (group + 1) * group_out);
       for (int64_t m = 0; m < n_x; ++m) x[m] = a.x + (r + m) * a.x_stride + group * a.w.cols;
-      Inputs inputs = Prepare(a.w, a.piece, x, n_x, scratch);
+      Inputs inputs = Prepare(a.w, x, n_x, scratch);
       for (int64_t p = o; p < end; p += kPanel) {
         ComesNext(&inputs, a.w, p + kPanel < part.end ? p + kPanel : part.begin);
         LinearPanel(a, p, Smaller(kPanel, end - p), inputs, a.y + r * a.y_stride);

@@ -18,7 +18,7 @@ constexpr int64_t kMaxRows = 300;
 struct Product {
   WeightView w;
   int64_t x_stride;
-  int32_t piece = 0, group_out = 0;
+  int32_t group_out = 0;
   WeightDecode decode = WeightDecode::kAsStored;
   bool round = false, bf16_inputs = false;
 
@@ -34,7 +34,6 @@ struct Product {
                              .w = w,
                              .y = y.floats(),
                              .y_stride = w.rows,
-                             .piece = piece,
                              .group_out = group_out,
                              .decode = decode,
                              .round = round,
@@ -68,7 +67,6 @@ bool OnTiles(const KernelTable& table, DType dtype) {
 // sum_k |x[k] * w[k]|, what the rounding errors of a sum are measured against.
 std::vector<float> MagnitudeSums(const Product& p, const std::vector<float>& x) {
   Product decoded = p;
-  decoded.piece = 0;
   decoded.round = false;
   std::vector<float> unit(static_cast<size_t>(p.w.cols * p.w.cols),
                           0.0f);  // the weight itself, through the reference
@@ -119,14 +117,13 @@ void ExpectRowsIndependent(const Product& p, const KernelTable& table, const flo
 
 // Against the reference, which adds in double: |error| <= (terms of a lane + steps over lanes) *
 // 2^-24 * sum |x w|, the textbook bound of such a sum, one ulp more for the reference's own
-// rounding per piece.
+// rounding.
 void ExpectNearReference(const Product& p, const KernelTable& table, const std::vector<float>& x,
                          const std::vector<float>& all) {
   const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), kMaxRows);
   const std::vector<float> sums = MagnitudeSums(p, x);
-  const float pieces = p.piece == 0 ? 1.0f : static_cast<float>((p.w.cols + p.piece - 1) / p.piece);
   const float terms = static_cast<float>(p.w.cols) / (OnTiles(table, p.w.dtype) ? 1 : 8);
-  const float limit = (terms + 6 + pieces) * 0x1p-24f;
+  const float limit = (terms + 7) * 0x1p-24f;
   for (size_t i = 0; i < all.size(); ++i) {
     ASSERT_NEAR(all[i], expected[i], limit * sums[i]) << table.isa << " output " << i;
   }
@@ -195,11 +192,8 @@ TEST(Linear, RowsOfWideWeightsAreIndependent) {
         RandomActivations(kMaxRows * w.view.cols, Values::kAny, &random);
     for (const KernelTable* table : VectorTables()) {
       const std::vector<float> x = For(*table, values);
-      for (int32_t piece : {0, 128}) {
-        const Product p =
-            For(*table, Product{.w = w.view, .x_stride = w.view.cols, .piece = piece});
-        ExpectRowsIndependent(p, *table, x.data(), p.Run(*table, x.data(), kMaxRows));
-      }
+      const Product p = For(*table, Product{.w = w.view, .x_stride = w.view.cols});
+      ExpectRowsIndependent(p, *table, x.data(), p.Run(*table, x.data(), kMaxRows));
     }
   }
 }
@@ -228,8 +222,8 @@ TEST(Linear, WideResultsAreThoseOfSingleRows) {
   }
 }
 
-// Sums of small whole numbers are exact in any order, so rounding, pieces and groups must agree bit
-// for bit.
+// Sums of small whole numbers are exact in any order, so rounding and groups must agree bit for
+// bit.
 TEST(Linear, BitEqualWhereSumsAreExact) {
   Random random(20260102);
   for (DType dtype :
@@ -237,19 +231,16 @@ TEST(Linear, BitEqualWhereSumsAreExact) {
     for (const auto& [outputs, cols] : {std::pair<int32_t, int64_t>{30, 704}, {96, 768}}) {
       const TestWeight w = RandomWeight(dtype, outputs, cols, Values::kExact, &random);
       const std::vector<float> x = RandomActivations(65 * 3 * cols, Values::kExact, &random);
-      for (int32_t piece : {0, 32, 48, 128, 640}) {
+      for (bool round : {false, true}) {
         for (int32_t group_out : {0, outputs / 3}) {
-          const Product p = {.w = w.view,
-                             .x_stride = 3 * cols,
-                             .piece = piece,
-                             .group_out = group_out,
-                             .round = piece != 32};
+          const Product p = {
+              .w = w.view, .x_stride = 3 * cols, .group_out = group_out, .round = round};
           const std::vector<float> expected = p.Run(ReferenceKernels(), x.data(), 65);
           for (const KernelTable* table : VectorTables()) {
             for (int threads : {1, 2, 3}) {
               ASSERT_EQ(For(*table, p).Run(*table, x.data(), 65, threads), expected)
-                  << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)} << " piece "
-                  << piece << " groups of " << group_out << " threads " << threads;
+                  << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)} << " round "
+                  << round << " groups of " << group_out << " threads " << threads;
             }
           }
         }
@@ -258,27 +249,42 @@ TEST(Linear, BitEqualWhereSumsAreExact) {
   }
 }
 
-// A piece that is summed alone gives what it adds to the whole: the promise that lets ranks share a
-// sum.
-TEST(Linear, PiecesAreSumsOfTheirOwn) {
+// Rows [begin, end) of a weight, multiples of 32 but for the last.
+WeightView RowsOf(WeightView w, int64_t begin, int64_t end) {
+  w.data += begin * w.row_stride_bytes;
+  if (w.scale != nullptr)
+    w.scale += begin / (w.dtype == DType::kFp8Tile32 ? 32 : 1) * w.scale_stride_bytes;
+  w.rows = end - begin;
+  return w;
+}
+
+// Some rows of a weight, alone, give what they give in the whole: the promise that lets ranks share
+// a matrix.
+TEST(Linear, RowsOfAWeightAreThoseOfTheWhole) {
   Random random(20260103);
-  constexpr int64_t kCols = 1280, kPiece = 128;
-  const TestWeight w = RandomWeight(DType::kFp8Tile32, 32, kCols, Values::kAny, &random);
-  const std::vector<float> values = RandomActivations(3 * kCols, Values::kAny, &random);
-  for (const KernelTable* table : VectorTables()) {
-    const std::vector<float> x = For(*table, values);
-    const Product whole = For(*table, Product{.w = w.view, .x_stride = kCols, .piece = kPiece});
-    std::vector<float> sums(3 * 32, 0.0f);
-    for (int64_t begin = 0; begin < kCols; begin += kPiece) {
-      Product part = whole;
-      part.piece = 0;
-      part.w.data += begin;
-      part.w.scale += begin / 32;
-      part.w.cols = kPiece;
-      const std::vector<float> y = part.Run(*table, x.data() + begin, 3);
-      for (size_t i = 0; i < sums.size(); ++i) sums[i] += y[i];
+  constexpr int64_t kCols = 1280, kOutputs = 96, kRows = 70;
+  for (DType dtype : {DType::kFp8Tile32, DType::kFp4Row32, DType::kBf16, DType::kF32}) {
+    const TestWeight w = RandomWeight(dtype, kOutputs, kCols, Values::kAny, &random);
+    const std::vector<float> values = RandomActivations(kRows * kCols, Values::kAny, &random);
+    for (const KernelTable* table : VectorTables()) {
+      const std::vector<float> x = For(*table, values);
+      const Product whole = For(*table, Product{.w = w.view, .x_stride = kCols});
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 32}, {32, 96}, {64, 96}}) {
+        Product part = whole;
+        part.w = RowsOf(w.view, begin, end);
+        for (int32_t n : {1, 2, 6, 16, 70}) {
+          const std::vector<float> all = whole.Run(*table, x.data(), n);
+          const std::vector<float> y = part.Run(*table, x.data(), n);
+          for (int32_t r = 0; r < n; ++r) {
+            ASSERT_TRUE(std::equal(y.begin() + r * (end - begin),
+                                   y.begin() + (r + 1) * (end - begin),
+                                   all.begin() + r * kOutputs + begin, SameValue))
+                << table->isa << " dtype " << int{static_cast<uint8_t>(dtype)} << " rows " << begin
+                << " of " << n;
+          }
+        }
+      }
     }
-    EXPECT_EQ(whole.Run(*table, x.data(), 3), sums) << table->isa;
   }
 }
 
@@ -482,7 +488,6 @@ TEST(Linear, OffsetsBeyond32Bits) {
                              .w = w,
                              .y = rows + 32,
                              .y_stride = kStride,
-                             .piece = 0,
                              .group_out = 0,
                              .decode = WeightDecode::kAsStored,
                              .round = false,

@@ -4,17 +4,15 @@
 // A panel is kPanel rows of the weight, taken kChunk columns at a time. For few rows of x the
 // weights are decoded in registers, for more into floats in the first-level cache, where up to
 // kBlockRows rows of x share them. Either way every output has one vector of partial sums; lane j
-// adds the products of columns j, j + kLanes, ... of its piece in ascending order, and the lanes
+// adds the products of columns j, j + kLanes, ... in ascending order, and the lanes
 // are added in the order of Sum. None of that depends on how many rows or outputs share the work: a
 // row's result does not either.
 //
 // Bound: weight bytes for few rows, FMA for many. Of one core's read bandwidth, AVX-512: fp8 0.6 to
 // 0.85 at one row, 0.3 to 0.37 at six; bf16 0.94 and 0.63; at 128 rows fp8 reaches 0.49 to 0.58 of
-// the FMA peak (0.66 with x and decoded weights in the first-level cache), and 0.41 in pieces of
-// 128 columns, each with its sum over lanes (0.49 without decoding, whether x is near or not).
-// Tried without success: fp8 in registers for six rows, slower than through memory (0.34 against
-// 0.38), too few registers; in pieces of 128 columns sums of 16 vectors at a time (0.38), those of
-// one piece between the products of the next (0.37), 48 and 64 rows of 8192 columns (0.39, 0.31).
+// the FMA peak (0.66 with x and decoded weights in the first-level cache). Tried without success:
+// fp8 in registers for six rows, slower than through memory (0.34 against 0.38), too few registers;
+// 48 and 64 rows of 8192 columns at a time (0.39 and 0.31 against 0.41).
 
 // Weight rows whose sums fit in registers beside each other.
 constexpr int kQuad = 4;
@@ -36,7 +34,7 @@ struct Inputs {
   int64_t n;
 };
 
-static inline Inputs Prepare(const WeightView&, int64_t, const float* const* x, int64_t n, float*) {
+static inline Inputs Prepare(const WeightView&, const float* const* x, int64_t n, float*) {
   return {x, n};
 }
 
@@ -67,65 +65,45 @@ static inline void MultiplyVec(const float* w, const float* const* x, int64_t c,
   }
 }
 
-// Where sums go: to the lanes that the next part of their piece starts from, or, of a whole piece,
-// added up to the results.
-struct Sums {
-  Vec (*lanes)[kPanel];
-  float* y;
-  int64_t y_stride;
-};
-
-// y += the sums of a quad of lanes.
-static inline void AddQuad(Vec a, Vec b, Vec c, Vec d, float* y) {
-  _mm_storeu_ps(y, _mm_add_ps(_mm_loadu_ps(y), SumsOfFour(a, b, c, d)));
-}
-
-// to.lanes[m][first + j] += w[j] * x[m] for a quad of weight rows, over n columns, those of x from
-// c on; kPiece: they are a piece.
-template <int kRows, bool kPiece>
-static void MultiplyRows(const float* w, const float* const* x, int64_t c, int64_t n,
-                         const Sums& to, int first) {
+// lanes[m][first + j] += w[j] * x[m] for a quad of weight rows, over n columns, those of x from c
+// on.
+template <int kRows>
+static void MultiplyRows(const float* w, const float* const* x, int64_t c, int64_t n, int first,
+                         Vec (*lanes)[kPanel]) {
   Vec sums[kRows][kQuad];
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kQuad; ++j) sums[m][j] = kPiece ? Zero() : to.lanes[m][first + j];
+    for (int j = 0; j < kQuad; ++j) sums[m][j] = lanes[m][first + j];
   }
   int64_t k = 0;
   for (; k + kLanes <= n; k += kLanes) MultiplyVec<kRows, true>(w, x, c, k, n, sums);
   if (k < n) MultiplyVec<kRows, false>(w, x, c, k, n, sums);
 #pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-    const Vec* v = sums[m];
-    if (kPiece) {
-      AddQuad(v[0], v[1], v[2], v[3], to.y + m * to.y_stride + first);
-      continue;
-    }
 #pragma GCC unroll 4
-    for (int j = 0; j < kQuad; ++j) to.lanes[m][first + j] = v[j];
+    for (int j = 0; j < kQuad; ++j) lanes[m][first + j] = sums[m][j];
   }
 }
 
 // The same for both quads of a panel.
-template <int kRows, bool kPiece>
+template <int kRows>
 static inline void MultiplyPanel(const float* w, const float* const* x, int64_t c, int64_t n,
-                                 int64_t m, const Sums& to) {
-  const Sums sums = {to.lanes + m, to.y + m * to.y_stride, to.y_stride};
-  MultiplyRows<kRows, kPiece>(w, x + m, c, n, sums, 0);
-  MultiplyRows<kRows, kPiece>(w + kQuad * kChunkStride, x + m, c, n, sums, kQuad);
+                                 Vec (*lanes)[kPanel]) {
+  MultiplyRows<kRows>(w, x, c, n, 0, lanes);
+  MultiplyRows<kRows>(w + kQuad * kChunkStride, x, c, n, kQuad, lanes);
 }
 
 // The same for any number of rows: as many at a time as the registers hold.
-template <bool kPiece>
 static void Multiply(const float* w, const float* const* x, int64_t n_x, int64_t c, int64_t n,
-                     const Sums& to) {
+                     Vec (*lanes)[kPanel]) {
   int64_t m = 0;
 #if defined(__AVX512F__)
-  for (; m + 6 <= n_x; m += 6) MultiplyPanel<6, kPiece>(w, x, c, n, m, to);
-  for (; m + 4 <= n_x; m += 4) MultiplyPanel<4, kPiece>(w, x, c, n, m, to);
+  for (; m + 6 <= n_x; m += 6) MultiplyPanel<6>(w, x + m, c, n, lanes + m);
+  for (; m + 4 <= n_x; m += 4) MultiplyPanel<4>(w, x + m, c, n, lanes + m);
 #endif
-  for (; m + 2 <= n_x; m += 2) MultiplyPanel<2, kPiece>(w, x, c, n, m, to);
-  if (m < n_x) MultiplyPanel<1, kPiece>(w, x, c, n, m, to);
+  for (; m + 2 <= n_x; m += 2) MultiplyPanel<2>(w, x + m, c, n, lanes + m);
+  if (m < n_x) MultiplyPanel<1>(w, x + m, c, n, lanes + m);
 }
 
 // ---- few rows: decoding in registers ----
@@ -172,11 +150,12 @@ static inline void LoadColumns(const Fp8Decoder& decoder, const PanelRows& p, in
   }
 }
 
-// lanes[m][j] += w[first + j] * x[m] for a quad of rows, over columns [k, end) of a chunk, whole
-// steps; those of x from c on. Fetches the rows kPanel further down, or what follows in a long row.
+// lanes[m][j] += w[first + j] * x[m] for a quad of rows, over the first `end` columns of a chunk,
+// whole steps; those of x from c on. Fetches the rows kPanel further down, or what follows in a
+// long row.
 template <DType kType, int kRows>
 static inline void MultiplyQuad(const PanelRows& p, int first, int64_t stride,
-                                const float* const* x, int64_t c, int64_t k, int64_t end,
+                                const float* const* x, int64_t c, int64_t end,
                                 Vec (*lanes)[kPanel]) {
   constexpr int kStepBytes = kStep * (kType == DType::kF32 ? 4 : kType == DType::kBf16 ? 2 : 1);
   const int64_t ahead = kType == DType::kFp8Tile32 ? kPanel * stride : 1024;
@@ -187,7 +166,7 @@ static inline void MultiplyQuad(const PanelRows& p, int first, int64_t stride,
 #pragma GCC unroll 4
     for (int j = 0; j < kQuad; ++j) sums[m][j] = lanes[m][first + j];
   }
-  for (; k < end; k += kStep) {
+  for (int64_t k = 0; k < end; k += kStep) {
 #pragma GCC unroll 4
     for (int j = 0; j < kQuad; ++j) {
       Vec w[4];
@@ -210,42 +189,41 @@ static inline void MultiplyQuad(const PanelRows& p, int first, int64_t stride,
 
 template <DType kType>
 static void MultiplyFew(const PanelRows& p, int first, int64_t stride, const Inputs& x, int64_t c,
-                        int64_t k, int64_t end, Vec (*lanes)[kPanel]) {
+                        int64_t end, Vec (*lanes)[kPanel]) {
   const float* const* rows = x.rows;
   switch (x.n) {
     case 1:
-      return MultiplyQuad<kType, 1>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 1>(p, first, stride, rows, c, end, lanes);
     case 2:
-      return MultiplyQuad<kType, 2>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 2>(p, first, stride, rows, c, end, lanes);
 #if defined(__AVX512F__)
     case 3:
-      return MultiplyQuad<kType, 3>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 3>(p, first, stride, rows, c, end, lanes);
     case 4:
-      return MultiplyQuad<kType, 4>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 4>(p, first, stride, rows, c, end, lanes);
     case 5:
-      return MultiplyQuad<kType, 5>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 5>(p, first, stride, rows, c, end, lanes);
     case 6:
-      return MultiplyQuad<kType, 6>(p, first, stride, rows, c, k, end, lanes);
+      return MultiplyQuad<kType, 6>(p, first, stride, rows, c, end, lanes);
 #endif
   }
 }
 
-// Whole steps of columns [k, end) of the chunk at c, for n_out rows of the panel. Returns where
-// they end.
+// Whole steps of the n columns of the chunk at c, for n_out rows of the panel. Returns where they
+// end.
 static int64_t MultiplySteps(const WeightView& w, const PanelRows& p, int64_t n_out,
-                             const Inputs& x, int64_t c, int64_t k, int64_t end,
-                             Vec (*lanes)[kPanel]) {
-  end -= (end - k) % kStep;
+                             const Inputs& x, int64_t c, int64_t n, Vec (*lanes)[kPanel]) {
+  const int64_t end = n - n % kStep;
   for (int first = 0; first < n_out; first += kQuad) {
     switch (w.dtype) {
       case DType::kBf16:
-        MultiplyFew<DType::kBf16>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+        MultiplyFew<DType::kBf16>(p, first, w.row_stride_bytes, x, c, end, lanes);
         break;
       case DType::kF32:
-        MultiplyFew<DType::kF32>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+        MultiplyFew<DType::kF32>(p, first, w.row_stride_bytes, x, c, end, lanes);
         break;
       default:
-        MultiplyFew<DType::kFp8Tile32>(p, first, w.row_stride_bytes, x, c, k, end, lanes);
+        MultiplyFew<DType::kFp8Tile32>(p, first, w.row_stride_bytes, x, c, end, lanes);
     }
   }
   return end;
@@ -263,59 +241,40 @@ static void DecodePanel(const WeightView& w, WeightDecode decode, int64_t row, i
   }
 }
 
-// Ends a piece of n rows: lanes = 0.
-static inline void EndPiece(int64_t n, const Sums& to) {
-  for (int64_t m = 0; m < n; ++m) {
-#pragma GCC unroll 2
-    for (int j = 0; j < kPanel; j += kQuad) {
-      Vec* v = to.lanes[m] + j;
-      AddQuad(v[0], v[1], v[2], v[3], to.y + m * to.y_stride + j);
-      v[0] = v[1] = v[2] = v[3] = Zero();
-    }
-  }
-}
-
-// Are the weights decoded in registers? If the sums leave enough of them, and pieces start with a
-// block of scales.
-static inline bool ServesFewRows(const WeightView& w, WeightDecode decode, int64_t n_x,
-                                 int64_t piece) {
+// Are the weights decoded in registers? If the sums leave enough of them.
+static inline bool ServesFewRows(const WeightView& w, WeightDecode decode, int64_t n_x) {
   const bool fp8 = w.dtype == DType::kFp8Tile32 || w.dtype == DType::kFp8Row32;
   const int64_t most = kLanes == 8 ? 2 : fp8 ? 4 : 6;
-  return n_x <= most && decode == WeightDecode::kAsStored && w.dtype != DType::kFp4Row32 &&
-         piece % 32 == 0;
+  return n_x <= most && decode == WeightDecode::kAsStored && w.dtype != DType::kFp4Row32;
 }
 
-// y[m * y_stride + j] = sum_k x[m][k] * w[row + j][k] for j < kPanel and every row of x, by pieces
-// of `piece` columns (0: one piece) as LinearArgs describes. Only the first n_out rows of the panel
-// exist; the sums of the others mean nothing. Reads nothing beyond column w.cols of x or of the
-// weight.
+// y[m * y_stride + j] = sum_k x[m][k] * w[row + j][k] for j < kPanel and every row of x. Only the
+// first n_out rows of the panel exist; the sums of the others mean nothing. Reads nothing beyond
+// column w.cols of x or of the weight.
 static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int64_t n_out,
-                     const Inputs& x, int64_t piece, float* y, int64_t y_stride) {
+                     const Inputs& x, float* y, int64_t y_stride) {
   alignas(64) float weights[kPanel * kChunkStride];
   alignas(64) Vec lanes[kBlockRows][kPanel];
   for (int64_t m = 0; m < x.n; ++m) {
-    for (int j = 0; j < kPanel; ++j) lanes[m][j] = Zero(), y[m * y_stride + j] = 0.0f;
+    for (Vec& v : lanes[m]) v = Zero();
   }
-  const Sums sums = {lanes, y, y_stride};
-  const bool few = ServesFewRows(w, decode, x.n, piece);
-  if (piece == 0) piece = w.cols;
+  const bool few = ServesFewRows(w, decode, x.n);
   for (int64_t c = 0; c < w.cols; c += kChunk) {
-    const int64_t end = Smaller(c + kChunk, w.cols);
-    PanelRows rows;
-    if (few) StartChunk(w, row, n_out, c, end - c, &rows);
-    bool decoded = false;
-    for (int64_t k = c, stop; k < end; k = stop) {  // the parts of pieces inside this chunk
-      const int64_t piece_begin = k / piece * piece;
-      const int64_t piece_end = Smaller(piece_begin + piece, w.cols);
-      stop = Smaller(piece_end, end);
-      if (few) k = c + MultiplySteps(w, rows, n_out, x, c, k - c, stop - c, lanes);
-      if (k < stop && !decoded) DecodePanel(w, decode, row, n_out, c, end, weights), decoded = true;
-      if (k == piece_begin && stop == piece_end) {
-        Multiply<true>(weights + (k - c), x.rows, x.n, k, stop - k, sums);
-        continue;
-      }
-      if (k < stop) Multiply<false>(weights + (k - c), x.rows, x.n, k, stop - k, sums);
-      if (stop == piece_end) EndPiece(x.n, sums);
+    const int64_t n = Smaller(kChunk, w.cols - c);
+    int64_t done = 0;
+    if (few) {
+      PanelRows rows;
+      StartChunk(w, row, n_out, c, n, &rows);
+      done = MultiplySteps(w, rows, n_out, x, c, n, lanes);
+    }
+    if (done == n) continue;
+    DecodePanel(w, decode, row, n_out, c, c + n, weights);
+    Multiply(weights + done, x.rows, x.n, c + done, n - done, lanes);
+  }
+  for (int64_t m = 0; m < x.n; ++m) {
+    for (int j = 0; j < kPanel; j += kQuad) {
+      const Vec* v = lanes[m] + j;
+      _mm_storeu_ps(y + m * y_stride + j, SumsOfFour(v[0], v[1], v[2], v[3]));
     }
   }
 }

@@ -67,7 +67,7 @@ float KeyScore(const IndexSelectArgs& a, int64_t r, const float* key) {
   for (int64_t h = 0; h < a.heads; ++h) {
     const float* q = a.q + (r * a.heads + h) * a.dim;
     const float weight = RoundIf(a.round, a.weights[r * a.heads + h] * a.weight_scale);
-    sum += double{round(std::max(round(DotPieces(q, key, a.dim, 0)), 0.0f) * weight)};
+    sum += double{round(std::max(round(Dot(q, key, a.dim)), 0.0f) * weight)};
   }
   return round(static_cast<float>(sum));
 }
@@ -171,7 +171,7 @@ void AttendHead(const AttentionArgs& a, int64_t r, int64_t h, float* scratch) {
   for (int64_t first = 0; first < n_rows; first += kAttentionBlock) {
     const int64_t n = std::min<int64_t>(kAttentionBlock, n_rows - first);
     DecodeListedRows(a, r, window_begin, n_window, first, n, rows);
-    for (int64_t i = 0; i < n; ++i) scores[i] = DotPieces(q, rows + i * dim, dim, 0) * a.scale;
+    for (int64_t i = 0; i < n; ++i) scores[i] = Dot(q, rows + i * dim, dim) * a.scale;
     const float shrink = softmax.Add(scores, n, a.round_p);
     for (int64_t d = 0; d < dim; ++d) {
       double sum = 0;

@@ -51,20 +51,14 @@ void DecodeWeightRow(const WeightView& w, int64_t row, WeightDecode decode, floa
   }
 }
 
-float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece) {
-  if (piece == 0) piece = cols;
-  float total = 0;
-  for (int64_t begin = 0; begin < cols; begin += piece) {
-    const int64_t end = std::min(begin + piece, cols);
-    double sum[4] = {};  // four chains of additions: one would wait for itself
-    int64_t k = begin;
-    for (; k + 4 <= end; k += 4) {
-      for (int i = 0; i < 4; ++i) sum[i] += double{x[k + i]} * double{w[k + i]};
-    }
-    for (; k < end; ++k) sum[0] += double{x[k]} * double{w[k]};
-    total += static_cast<float>((sum[0] + sum[1]) + (sum[2] + sum[3]));
+float Dot(const float* x, const float* w, int64_t cols) {
+  double sum[4] = {};  // four chains of additions: one would wait for itself
+  int64_t k = 0;
+  for (; k + 4 <= cols; k += 4) {
+    for (int i = 0; i < 4; ++i) sum[i] += double{x[k + i]} * double{w[k + i]};
   }
-  return total;
+  for (; k < cols; ++k) sum[0] += double{x[k]} * double{w[k]};
+  return static_cast<float>((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 void Linear(const LinearArgs& a, Work w) {
@@ -74,7 +68,7 @@ void Linear(const LinearArgs& a, Work w) {
     DecodeWeightRow(a.w, o, a.decode, row);
     const int64_t first = a.group_out > 0 ? o / a.group_out * a.w.cols : 0;
     for (int64_t r = 0; r < *a.n_rows; ++r) {
-      const float sum = DotPieces(a.x + r * a.x_stride + first, row, a.w.cols, a.piece);
+      const float sum = Dot(a.x + r * a.x_stride + first, row, a.w.cols);
       a.y[r * a.y_stride + o] = RoundIf(a.round, sum);
     }
   }

@@ -88,8 +88,7 @@ void GateUp(const GateUpArgs& a, Work w) {
   const Span columns = SplitWork(a.inter, 32, w);
   float* row = a.scratch + w.tid * a.scratch_stride;
   const auto product = [&](int64_t pair) {
-    return RoundIf(a.round,
-                   DotPieces(a.x + int64_t{a.pairs.rows[pair]} * a.hidden, row, a.hidden, 0));
+    return RoundIf(a.round, Dot(a.x + int64_t{a.pairs.rows[pair]} * a.hidden, row, a.hidden));
   };
   for (int64_t i = 0; i < *a.pairs.n_active; ++i) {
     const ExpertWeights& expert = a.experts[a.pairs.active[i]];
@@ -127,7 +126,7 @@ void Down(const DownArgs& a, Work w) {
     for (int64_t o = columns.begin; o < columns.end; ++o) {
       DecodeWeightRow(w2, o, WeightDecode::kAsStored, row);
       for (int64_t p = a.pairs.begin[i]; p < a.pairs.begin[i + 1]; ++p) {
-        const float y = RoundIf(a.round, DotPieces(a.act + p * a.inter, row, a.inter, 0));
+        const float y = RoundIf(a.round, Dot(a.act + p * a.inter, row, a.inter));
         a.y[int64_t{a.pairs.rows[p]} * a.hidden + o] += y;
       }
     }

@@ -13,9 +13,8 @@ void DecodeRow(RowFormat format, const uint8_t* row, int64_t cols, float* y);
 // One row of a weight as floats, scales applied; `row` counts from the start of the view.
 void DecodeWeightRow(const WeightView& w, int64_t row, WeightDecode decode, float* y);
 
-// sum_k x[k] * w[k] by pieces as LinearArgs describes; pieces are summed in double and rounded to
-// float.
-float DotPieces(const float* x, const float* w, int64_t cols, int64_t piece);
+// sum_k x[k] * w[k], summed in double and rounded to float.
+float Dot(const float* x, const float* w, int64_t cols);
 
 float LoadBf16(const uint8_t* p);  // any alignment
 float LoadF32(const uint8_t* p);   // any alignment

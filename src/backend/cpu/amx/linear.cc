@@ -16,10 +16,8 @@ namespace deepinfer::cpu::amx {
 #include "backend/cpu/linear.inc.h"
 // clang-format on
 
-// Whole pieces of 32 columns of bf16 values times weights that are bf16 with their scales.
-static bool TilesServe(const LinearArgs& a) {
-  return a.bf16_inputs && a.w.dtype != DType::kF32 && a.piece % 32 == 0;
-}
+// bf16 values times weights that are bf16 with their scales.
+static bool TilesServe(const LinearArgs& a) { return a.bf16_inputs && a.w.dtype != DType::kF32; }
 
 void Linear(const LinearArgs& a, Work work) {
   if (!TilesServe(a)) return avx512::Linear(a, work);

@@ -19,12 +19,9 @@ enum class Order : uint8_t {
   kFp4,      // tile t, word i: 4i + t, the t-th four bits of every 16
 };
 
-// Products with `w` by pieces of `piece` columns (0: one) use this order. It depends on the tensor
-// alone, so all rows are summed alike.
-static inline Order OrderOf(const WeightView& w, int64_t piece) {
-  if (w.dtype == DType::kBf16 || w.cols % kGroup != 0 || piece % kGroup != 0) {
-    return Order::kColumns;
-  }
+// Products with `w` use this order. It depends on the tensor alone, so all rows are summed alike.
+static inline Order OrderOf(const WeightView& w) {
+  if (w.dtype == DType::kBf16 || w.cols % kGroup != 0) return Order::kColumns;
   return w.dtype == DType::kFp4Row32 ? Order::kFp4 : Order::kFp8;
 }
 
@@ -93,10 +90,9 @@ static inline void StoreTile(IntVec (&rows)[16], int64_t width, uint16_t* tile) 
 }
 
 // Rows of x for DotPanel with `w`. scratch: LinearScratchFloats(w.cols).
-static Inputs Prepare(const WeightView& w, int64_t piece, const float* const* x, int64_t n,
-                      float* scratch) {
+static Inputs Prepare(const WeightView& w, const float* const* x, int64_t n, float* scratch) {
   uint16_t* tiles = reinterpret_cast<uint16_t*>(scratch);
-  const Order order = OrderOf(w, piece);
+  const Order order = OrderOf(w);
   const int64_t width = n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 16;
   uint16_t* tile = tiles;
   for (int64_t first = 0; first < n; first += 16) {

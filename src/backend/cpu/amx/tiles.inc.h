@@ -2,7 +2,7 @@
 // deepinfer::cpu::amx, after panel_weights.inc.h. Offers what matrix.inc.h offers.
 //
 // A tile of 16 weight rows x 32 columns times a tile of 32 columns x 16 rows of x gives 16 x 16
-// sums. Every output has one accumulator that adds the tiles of its piece in ascending order;
+// sums. Every output has one accumulator that adds the tiles of its row in ascending order;
 // storing and reloading it changes nothing. So a row's result does not depend on the rows or
 // outputs beside it.
 
@@ -97,15 +97,6 @@ static DI_INLINE void MultiplyGroup(Panel* panel, const uint16_t* now, uint16_t*
   if (kDecode) panel->NextGroup();
 }
 
-// totals += sums; sums = 0, for `blocks` blocks of rows of x.
-static inline void EndPiece(int64_t blocks, TileSums* sums, TileSums* totals) {
-  float *from = &sums[0][0][0][0], *to = &totals[0][0][0][0];
-  for (int64_t i = 0; i < blocks * kPanel * 16; i += kLanes) {
-    Store(to + i, Load(to + i) + Load(from + i));
-    Store(from + i, Zero());
-  }
-}
-
 // Up to 48 rows of x. Bound: weight bytes and decoding, which hide each other in part: fp4 panels
 // in the second-level cache are decoded as fast as memory delivers them. Share of the read stream
 // at 1, 2, 6 and 16 rows: fp4 [2304, 5120] 62, 62, 60, 54 %, [5120, 2304] 57, -, 54, 47 %; fp8
@@ -113,10 +104,9 @@ static inline void EndPiece(int64_t blocks, TileSums* sums, TileSums* totals) {
 // the tiles of x (no change at 16 rows). 48 rows, with all sums in tiles, reach 1.23 (fp8
 // [32768, 1280]), 1.29 and 1.37 (fp4) times the speed of BlockPanel.
 template <int kBlocks, class Panel>
-static bool StreamPanel(Panel panel, const Inputs& x, int64_t piece, TileSums* sums,
-                        TileSums* totals) {
+static bool StreamPanel(Panel panel, const Inputs& x, TileSums* sums) {
   alignas(64) uint16_t ring[2][kGroupWords];
-  const int64_t groups = x.steps / kGroupTiles, piece_groups = piece / kGroup;
+  const int64_t groups = x.steps / kGroupTiles;
   const uint16_t* tile = x.tiles;
   const int64_t x_group = kGroup * x.width, x_block = groups * x_group;
   DecodeGroup(&panel, groups == 1, ring[0]);
@@ -129,14 +119,8 @@ static bool StreamPanel(Panel panel, const Inputs& x, int64_t piece, TileSums* s
       if (g + 1 < groups) DecodeGroup(&panel, true, next);
       MultiplyGroup<kBlocks, false>(&panel, now, next, tile, x_block, x.width);
     }
-    if (g + 1 < groups && (g + 1) % piece_groups == 0) {
-      StoreSums<kBlocks>(sums);
-      ZeroSums<kBlocks>();
-      EndPiece(kBlocks, sums, totals);
-    }
   }
   StoreSums<kBlocks>(sums);
-  if (piece_groups < groups) EndPiece(kBlocks, sums, totals);
   return panel.Sound();
 }
 
@@ -217,25 +201,22 @@ static inline void MultiplySection(const uint16_t* w, const Inputs& x, int64_t f
 
 // decode(c, n, words) writes columns [c, c + n) of the panel. Bound: multiplies and decoding,
 // which add up, and loading and storing sums between sections (a fifth of the time). At 128 rows
-// fp8 reaches 31 to 38 % of a loop of multiplies from the second-level cache, in pieces of 128
-// columns (wo_b) 31 %, with 128 rows a block 20 %. Tried without success: sections of 512 columns
+// fp8 reaches 31 to 45 % of a loop of multiplies from the second-level cache, 8192 columns (wo_b)
+// 34 %, with 128 rows a block 20 %. Tried without success: sections of 512 columns
 // and more, blocks of 256 rows, three blocks of x at a time in a section (no change to 7 % slower),
 // starting from zeroed tiles instead of loaded zeros (no change), StreamPanel for more than 48 rows
 // (fp8: 8 % faster at 80, 4 % slower at 512 rows).
 template <class Decode>
-static inline void BlockPanel(Decode decode, int64_t cols, int64_t piece, const Inputs& x,
-                              TileSums* sums, TileSums* totals) {
+static inline void BlockPanel(Decode decode, int64_t cols, const Inputs& x, TileSums* sums) {
   alignas(64) uint16_t words[kSectionGroups * kGroupWords];
   const int64_t blocks = (x.n + 15) / 16;
   memset(sums, 0, static_cast<size_t>(blocks) * sizeof(TileSums));
   for (int64_t k = 0, stop; k < cols; k = stop) {
-    const int64_t piece_end = Smaller((k / piece + 1) * piece, cols);
-    stop = Smaller(k + kSection, piece_end);
+    stop = Smaller(k + kSection, cols);
     for (int64_t c = k; c < stop; c += kGroup) {
       decode(c, Smaller(kGroup, stop - c), words + (c - k) / kGroup * kGroupWords);
     }
     MultiplySection(words, x, k / kTileColumns, (stop - k + kTileColumns - 1) / kTileColumns, sums);
-    if (stop == piece_end && piece < cols) EndPiece(blocks, sums, totals);
   }
 }
 
@@ -244,17 +225,16 @@ static inline void BlockPanel(Decode decode, int64_t cols, int64_t piece, const 
 // All rows of x, up to 48 at a time: the panel is decoded again for each of these slices. False
 // if it needs the general decoder.
 template <class Panel>
-static inline bool StreamSlices(Panel panel, const Inputs& x, int64_t piece, TileSums* sums,
-                                TileSums* totals) {
+static inline bool StreamSlices(Panel panel, const Inputs& x, TileSums* sums) {
   const int64_t blocks = (x.n + 15) / 16;
   bool sound = true;
   Inputs slice = x;
   for (int64_t b = 0, n; b < blocks; b += n) {
     n = blocks - b == 4 ? 2 : Smaller(3, blocks - b);  // a slice of one block wastes tiles
     slice.tiles = x.Tile(b, 0);
-    sound &= n == 1   ? StreamPanel<1>(panel, slice, piece, sums + b, totals + b)
-             : n == 2 ? StreamPanel<2>(panel, slice, piece, sums + b, totals + b)
-                      : StreamPanel<3>(panel, slice, piece, sums + b, totals + b);
+    sound &= n == 1   ? StreamPanel<1>(panel, slice, sums + b)
+             : n == 2 ? StreamPanel<2>(panel, slice, sums + b)
+                      : StreamPanel<3>(panel, slice, sums + b);
   }
   return sound;
 }
@@ -265,9 +245,9 @@ constexpr int64_t kStreamedFp8Rows = 48;
 
 // False if the panel needs the general decoder: then the sums mean nothing.
 static bool TryFastPanel(const WeightView& w, WeightDecode decode, int64_t row, const Inputs& x,
-                         int64_t piece, TileSums* sums, TileSums* totals) {
+                         TileSums* sums) {
   if (w.dtype == DType::kBf16) {
-    if (x.n > 16 || w.cols % kTileColumns != 0 || piece < w.cols) return false;
+    if (x.n > 16 || w.cols % kTileColumns != 0) return false;
     StreamBf16(w.data + row * w.row_stride_bytes, w.row_stride_bytes, x, sums);
     return true;
   }
@@ -276,26 +256,26 @@ static bool TryFastPanel(const WeightView& w, WeightDecode decode, int64_t row, 
   const int64_t next_row = known ? x.next_row : row + kPanel;
   if (x.order == Order::kFp4) {
     Fp4Panel panel;
-    return panel.Open(w, row, next, next_row) && StreamSlices(panel, x, piece, sums, totals);
+    return panel.Open(w, row, next, next_row) && StreamSlices(panel, x, sums);
   }
   if (x.order == Order::kFp8) {
     Fp8Panel panel;
     if (!panel.Open(w, decode, row, next, next_row)) return false;
-    if (x.n <= kStreamedFp8Rows) return StreamSlices(panel, x, piece, sums, totals);
+    if (x.n <= kStreamedFp8Rows) return StreamSlices(panel, x, sums);
     const auto decode_group = [&](int64_t c, int64_t, uint16_t* out) {
       DecodeGroup(&panel, c + kGroup == w.cols, out);
     };
-    BlockPanel(decode_group, w.cols, piece, x, sums, totals);
+    BlockPanel(decode_group, w.cols, x, sums);
     return panel.Sound();
   }
   return false;
 }
 
-// y[m * y_stride + j]: the totals turned so that a row of x is a row of y.
-static void StoreTotals(TileSums* totals, int64_t n, float* y, int64_t y_stride) {
+// y[m * y_stride + j]: the sums turned so that a row of x is a row of y.
+static void StoreTurned(const TileSums* sums, int64_t n, float* y, int64_t y_stride) {
   if (n <= 2) {
     for (int j = 0; j < kPanel; ++j) {
-      for (int64_t m = 0; m < n; ++m) y[m * y_stride + j] = totals[0][j / 16][j % 16][m];
+      for (int64_t m = 0; m < n; ++m) y[m * y_stride + j] = sums[0][j / 16][j % 16][m];
     }
     return;
   }
@@ -303,7 +283,7 @@ static void StoreTotals(TileSums* totals, int64_t n, float* y, int64_t y_stride)
     for (int g = 0; g < kPanel / 16; ++g) {
       IntVec rows[16];
 #pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) rows[i] = Bits(Load(totals[b][g][i]));
+      for (int i = 0; i < 16; ++i) rows[i] = Bits(Load(sums[b][g][i]));
       Transpose(rows);
       alignas(64) float turned[16][16];
 #pragma GCC unroll 16
@@ -315,23 +295,14 @@ static void StoreTotals(TileSums* totals, int64_t n, float* y, int64_t y_stride)
   }
 }
 
-// As DotPanel of matrix.inc.h. Pieces are multiples of 32 columns; the weight is not kF32. x comes
-// from Prepare for this tensor.
+// As DotPanel of matrix.inc.h. The weight is not kF32. x comes from Prepare for this tensor.
 static void DotPanel(const WeightView& w, WeightDecode decode, int64_t row, int64_t n_out,
-                     const Inputs& x, int64_t piece, float* y, int64_t y_stride) {
-  alignas(64) TileSums sums[kColumnTiles], totals[kColumnTiles];
-  if (piece == 0 || piece > w.cols) piece = w.cols;
-  const auto clear = [&] {
-    const size_t used = static_cast<size_t>((x.n + 15) / 16) * sizeof(TileSums);
-    memset(sums, 0, used);  // what narrow tiles leave alone must not be slow to add
-    memset(totals, 0, used);
-  };
-  if (piece < w.cols) clear();
-  if (n_out < kPanel || !TryFastPanel(w, decode, row, x, piece, sums, totals)) {
-    clear();
+                     const Inputs& x, float* y, int64_t y_stride) {
+  alignas(64) TileSums sums[kColumnTiles];
+  if (n_out < kPanel || !TryFastPanel(w, decode, row, x, sums)) {
     const AnyPanel panel = {w, decode, row, n_out, x.order};
     BlockPanel([&panel](int64_t c, int64_t n, uint16_t* out) { panel.Decode(c, n, out); }, w.cols,
-               piece, x, sums, totals);
+               x, sums);
   }
-  StoreTotals(piece < w.cols ? totals : sums, x.n, y, y_stride);
+  StoreTurned(sums, x.n, y, y_stride);
 }

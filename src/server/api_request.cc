@@ -188,7 +188,8 @@ void ReadToolChoice(JsonFields& fields, ChatCompletionRequest* request) {
   std::optional<std::string> tool;
   if (choice->is_object()) {
     JsonFields fields_of_choice(*choice, "tool_choice.");
-    fields_of_choice.TakeString("type");
+    if (fields_of_choice.TakeString("type") != "function")
+      fields.Refuse("tool_choice", "type \"function\" and the name of a declared tool", *choice);
     if (const JsonValue* function = fields_of_choice.TakeObject("function")) {
       JsonFields fields_of_function(*function, "tool_choice.function.");
       tool = fields_of_function.TakeString("name");

@@ -64,6 +64,7 @@ dialog textarea, dialog input { width: 100%; }
 const $ = id => document.getElementById(id);
 const messages = [];
 let running = null;  // AbortController of the answer that is being written
+let named = false;  // does the page know the model's name
 
 for (const id of ["key", "system", "temperature", "tools", "effort"]) {
   const store = id === "key" ? sessionStorage : localStorage;
@@ -194,7 +195,10 @@ class Answer {
     add(form, "button").textContent = "Send results";
     form.onsubmit = e => {
       e.preventDefault();
-      calls.forEach((call, i) => messages.push({role: "tool", tool_call_id: call.id, content: inputs[i].value}));
+      calls.forEach((call, i) => {
+        messages.push({role: "tool", tool_call_id: call.id, content: inputs[i].value});
+        add($("log"), "div", "user result").textContent = inputs[i].value;
+      });
       form.remove();
       answer();
     };
@@ -206,6 +210,7 @@ async function answer() {
   running = new AbortController();
   $("send").textContent = "Stop";
   const shown = new Answer();
+  if (!named) showModel();
   try {
     const before = await drafts();
     const response = await fetch("v1/chat/completions", {method: "POST", body: body(), headers: headers(), signal: running.signal});
@@ -222,11 +227,15 @@ async function answer() {
   }
   running = null;
   $("send").textContent = "Send";
+  if (!shown.box.isConnected) return;  // of a chat that is gone
   if (shown.message.content || shown.message.tool_calls) messages.push(shown.message);
   if (shown.message.tool_calls) shown.askResults();
 }
 
-fetch("v1/models", {headers: headers()}).then(r => r.json()).then(list => { $("model").textContent = list.data[0].id; }).catch(() => {});
+function showModel() {
+  fetch("v1/models", {headers: headers()}).then(r => r.json()).then(list => { $("model").textContent = list.data[0].id; named = true; }).catch(() => {});
+}
+showModel();
 </script>
 </body>
 </html>

@@ -93,6 +93,36 @@ def test_tool_calls_and_their_results(page):
     page.wait(lambda: page.find(".text"))
     page.wait_for_end()
     assert "21" in page.texts(".text")[0]
+    assert page.texts(".user") == ["What is the weather in Paris?", '{"temperature": 21, "sky": "sunny"}']
+
+
+# An answer whose end never comes, in place of the server's.
+HALF_AN_ANSWER = """
+window.fetch = (url, options) => Promise.resolve(new Response(url === "metrics" ? "" : new ReadableStream({start(stream) {
+  stream.enqueue(new TextEncoder().encode('data: {"choices": [{"delta": {"content": "half"}}]}\\n\\n'));
+  options.signal?.addEventListener("abort", () => stream.error(options.signal.reason));
+}})));
+"""
+
+
+def test_a_new_chat_ends_the_answer(page):
+    page.browser.execute_script(HALF_AN_ANSWER)
+    page.send("Hello")
+    page.wait(lambda: page.texts(".text") == ["half"])
+    page.find("#clear")[0].click()
+    page.wait(lambda: page.find("#send")[0].text == "Send")
+    assert not page.find("main > *")
+    assert page.browser.execute_script("return messages.length") == 0
+
+
+def test_the_model_is_named_once_the_key_is_known(page):
+    page.browser.refresh()
+    page.set("key", "")
+    page.browser.refresh()
+    assert page.texts("#model") == ["deepinfer"]
+    page.set("key", "secret")
+    page.send("Hello")
+    page.wait(lambda: page.texts("#model") == ["demo"])
 
 
 def test_errors_are_shown(page):

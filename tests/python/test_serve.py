@@ -540,6 +540,7 @@ def test_refused_completions(server, body, part):
     ({"response_format": {"type": "json_object"}, "min_tokens": 3}, "min_tokens"),
     ({"tools": [WEATHER], "tool_choice": "frob"}, "tool_choice"),
     ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "frob"}}}, "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "custom", "function": {"name": "get_weather"}}}, "tool_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": {}}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),

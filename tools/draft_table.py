@@ -70,12 +70,12 @@ def machine():
 def markdown(runs):
     lines = [f"{machine()}, `{runs[0]['isa']}`, {runs[0]['threads']} threads, `--synthetic {MODEL}`. {shares('This model', runs[0]['shares'])} "
              f"{shares('Released', runs[0]['released_shares'])}", "",
-             "| tau | overlap | plain step | spread | tokens a step | gain (of each run) | promised (depth) | gain / promised | released: promised |",
-             "|---|---|---|---|---|---|---|---|---|"]
+             "| tau | overlap | plain step | spread | tokens a step | gain (of each run) | of a fixed depth | promised (depth) | gain / promised | released: promised |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for cell in cells(runs):
         c, gains = cell[0], ", ".join(f"{run['gain']:.2f}" for run in cell)
         lines.append(f"| {c['tau']:g} | {c['overlap']:g} | {mean(cell, 'plain_step_s') * 1e3:.0f} ms | {100 * mean(cell, 'plain_spread'):.1f} % | "
-                     f"{mean(cell, 'tokens_per_step'):.2f} | {mean(cell, 'gain'):.2f} ({gains}) | {mean(cell, 'promised'):.2f} ({c['promised_depth']}) | "
+                     f"{mean(cell, 'tokens_per_step'):.2f} | {mean(cell, 'gain'):.2f} ({gains}) | {mean(cell, 'fixed_gain'):.2f} | {mean(cell, 'promised'):.2f} ({c['promised_depth']}) | "
                      f"{mean(cell, 'ratio'):.2f} | {c['released_promised']:.2f} ({c['released_depth']}) |")
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -29,7 +30,8 @@ void ReadConfig(const std::string& path, CLI::App* command) {
                   fmt::format("{}: expected options of serve, found {}", path, item.fullname()));
     }
     if (option->count() > 0) continue;
-    option->add_result(item.inputs);
+    // A list without elements, as [] would be on the command line.
+    option->add_result(item.inputs.empty() ? std::vector<std::string>{"[]"} : item.inputs);
     option->run_callback();
   }
 }
@@ -43,15 +45,13 @@ std::vector<std::string> ReadOrigins(const std::vector<std::string>& texts) {
       continue;
     }
     const nlohmann::json list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    for (const nlohmann::json& origin : list) {
-      if (!origin.is_string()) break;
-      origins.push_back(origin);
-    }
-    if (!list.is_array() || origins.size() < list.size()) {
+    const auto is_text = [](const nlohmann::json& origin) { return origin.is_string(); };
+    if (!list.is_array() || !std::ranges::all_of(list, is_text)) {
       throw Error(Code::kInvalid,
                   fmt::format("--allowed-origins: expected a list of texts, found {}",
                               text.substr(0, 100)));
     }
+    for (const nlohmann::json& origin : list) origins.push_back(origin);
   }
   return origins;
 }

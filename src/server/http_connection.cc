@@ -200,16 +200,15 @@ asio::awaitable<void> HttpConnection::EndStream() {
 }
 
 void HttpConnection::WatchPeer(std::function<void()> gone) {
-  watched_ = true;
-  peers_.Add(stream_.socket().native_handle(), [this, gone = std::move(gone)] {
+  watch_ = peers_.Add(stream_.socket().native_handle(), [this, gone = std::move(gone)] {
     broken_ = true;
     gone();
   });
 }
 
 void HttpConnection::UnwatchPeer() {
-  if (watched_) peers_.Remove(stream_.socket().native_handle());
-  watched_ = false;
+  if (watch_) peers_.Remove(*watch_, stream_.socket().is_open());
+  watch_.reset();
 }
 
 void HttpConnection::Finish() {

@@ -92,7 +92,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   unsigned version_ = 11;
   std::string request_id_, origin_;
   bool keep_alive_ = true, began_ = false, streaming_ = false, reading_ = false, head_only_ = false,
-       broken_ = false, watched_ = false;
+       broken_ = false;
+  std::optional<uint64_t> watch_;  // while the peer is watched
 };
 
 }  // namespace deepinfer

@@ -23,6 +23,9 @@ class HttpConnections {
         handler_(std::move(handler)),
         emptied_(std::move(emptied)),
         log_(*log) {}
+  ~HttpConnections() { Abort(); }  // connections that outlive this, as coroutines, leave it alone
+  HttpConnections(const HttpConnections&) = delete;
+  HttpConnections& operator=(const HttpConnections&) = delete;
 
   // Serves a new one until it ends. An exception that comes out of the handler ends that connection
   // only, with a line in the log.

@@ -63,6 +63,11 @@ class HttpConnectionsTest : public testing::Test {
       error_code cancelled;
       co_await never.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
     }
+    if (request.path == "/flood") {
+      c.WatchPeer([&] { ++n_gone_; });
+      bool taken = co_await c.BeginStream();
+      while (taken) taken = co_await c.Send(std::string(1 << 20, 'x'));
+    }
     if (request.path == "/ok") co_await c.Reply(200, "text/plain", "fine");
   }
 
@@ -71,7 +76,7 @@ class HttpConnectionsTest : public testing::Test {
   ServerLog log_{STDERR_FILENO, /*as_json=*/false};
   HttpConnections connections_{
       &io_,
-      {.allowed_origins = {"http://here", "http://there:8"}},
+      {.allowed_origins = {"http://here", "http://there:8"}, .write = std::chrono::seconds(1)},
       [this](HttpConnection& c, HttpRequest request) { return Handle(c, std::move(request)); },
       [this] { ++n_emptied_; },
       &log_};
@@ -138,6 +143,17 @@ TEST_F(HttpConnectionsTest, AHalfClosedPeerCountsAsGone) {
   io_.run();
   EXPECT_EQ(n_gone_, 1);
   EXPECT_TRUE(connections_.empty());
+}
+
+// Its time-out closes the socket behind everybody's back.
+TEST_F(HttpConnectionsTest, APeerThatReadsNothingIsNotWatchedForEver) {
+  tcp::socket client = Connect();
+  asio::write(client, asio::buffer("GET /flood HTTP/1.1\r\n\r\n"));
+  io_.restart();
+  io_.run_for(std::chrono::seconds(20));
+  EXPECT_TRUE(io_.stopped());
+  EXPECT_TRUE(connections_.empty());
+  EXPECT_EQ(n_gone_, 0);
 }
 
 TEST_F(HttpConnectionsTest, TargetsMayBeWhole) {

@@ -18,19 +18,22 @@ int CreateEpoll() {
 
 PeerWatch::PeerWatch(boost::asio::io_context* io) : epoll_(*io, CreateEpoll()) {}
 
-void PeerWatch::Add(int socket, std::function<void()> gone) {
+uint64_t PeerWatch::Add(int socket, std::function<void()> gone) {
   epoll_event event{};
   event.events = EPOLLRDHUP;  // and what is always told: errors, and both halves closed
-  event.data.fd = socket;
+  event.data.u64 = n_added_;
   if (epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, socket, &event) != 0)
     throw std::system_error(errno, std::generic_category(), "epoll_ctl");
-  watched_[socket] = std::move(gone);
+  watched_[n_added_] = {socket, std::move(gone)};
   if (!awaiting_) Await();
+  return n_added_++;
 }
 
-void PeerWatch::Remove(int socket) {
-  if (watched_.erase(socket) == 0) return;
-  epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, socket, nullptr);
+void PeerWatch::Remove(uint64_t watch, bool open) {
+  const auto found = watched_.find(watch);
+  if (found == watched_.end()) return;
+  if (open) epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, found->second.socket, nullptr);
+  watched_.erase(found);
   boost::system::error_code ignored;
   if (watched_.empty()) epoll_.cancel(ignored);
 }
@@ -50,11 +53,10 @@ void PeerWatch::TakeEvents() {
   int n = 0;
   while ((n = epoll_wait(epoll_.native_handle(), events, std::size(events), 0)) > 0) {
     for (int i = 0; i < n; ++i) {
-      const int socket = events[i].data.fd;
-      const auto found = watched_.find(socket);
+      const auto found = watched_.find(events[i].data.u64);
       if (found == watched_.end()) continue;  // the one before has ended it
-      const std::function<void()> gone = std::move(found->second);
-      Remove(socket);
+      const std::function<void()> gone = std::move(found->second.gone);
+      Remove(found->first, /*open=*/true);
       gone();
     }
   }

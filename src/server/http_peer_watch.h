@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
 #include <functional>
 #include <unordered_map>
 
@@ -14,17 +15,25 @@ class PeerWatch {
  public:
   explicit PeerWatch(boost::asio::io_context* io);
 
-  // Calls `gone` at most once, never from within Add. Throws std::system_error.
-  void Add(int socket, std::function<void()> gone);
-  // Before the socket is closed; nothing when it is not watched.
-  void Remove(int socket);
+  // Calls `gone` at most once, never from within Add. Returns what Remove needs. Throws
+  // std::system_error.
+  uint64_t Add(int socket, std::function<void()> gone);
+  // Nothing when `gone` has been called. open: false when the socket was closed meanwhile; its
+  // number may be another's then.
+  void Remove(uint64_t watch, bool open);
 
  private:
   void Await();
   void TakeEvents();
 
+  struct Watched {
+    int socket;
+    std::function<void()> gone;
+  };
+
   boost::asio::posix::stream_descriptor epoll_;
-  std::unordered_map<int, std::function<void()>> watched_;
+  std::unordered_map<uint64_t, Watched> watched_;
+  uint64_t n_added_ = 0;
   bool awaiting_ = false;  // only while something is watched: it keeps the I/O thread going
 };
 

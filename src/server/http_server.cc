@@ -36,13 +36,15 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// As browsers send it: scheme, host and perhaps a port; nothing behind.
+// As browsers send it: scheme, host and perhaps a port, in small letters; nothing behind.
 bool IsOrigin(const std::string& text) {
   if (text == "*" || text == "null") return true;
   const size_t scheme = text.find("://");
   return scheme != std::string::npos && scheme > 0 && scheme + 3 < text.size() &&
          text.find('/', scheme + 3) == std::string::npos &&
-         std::ranges::all_of(text, [](char c) { return c > 0x20 && c < 0x7f && c != '"'; });
+         text.find_first_of("\"?#@") == std::string::npos && std::ranges::all_of(text, [](char c) {
+           return c > 0x20 && c < 0x7f && (c < 'A' || c > 'Z');
+         });
 }
 
 class Server {

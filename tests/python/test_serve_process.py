@@ -88,6 +88,13 @@ def test_allowed_origins(origins, allowed):
                 assert headers.get("Vary") == ("Origin" if allowed else None)
 
 
+def test_no_allowed_origins_from_a_file(tmp_path):
+    (tmp_path / "serve.toml").write_text("allowed-origins = []\n")
+    with Server("--config", tmp_path / "serve.toml") as server:
+        _, headers, _ = server.request("GET", "/v1/models", headers={"Origin": TWO[0]})
+        assert "Access-Control-Allow-Origin" not in headers
+
+
 def test_nobody_reads_the_log():
     with start("serve", DEMO, "--port", 0, "--threads", 1, stderr=subprocess.PIPE) as process:
         log = b""
@@ -143,6 +150,8 @@ def test_a_place_that_is_taken():
     (("--allowed-origins", "https://page.example/"), ("--allowed-origins", "https://page.example/")),
     (("--allowed-origins", '["*"'), ("--allowed-origins", '["*"')),
     (("--allowed-origins", "[1]"), ("--allowed-origins", "[1]")),
+    (("--allowed-origins", "https://a.example", "--allowed-origins", '["https://b.example", 5]'), ("--allowed-origins", "5]")),
+    (("--allowed-origins", "https://Page.example"), ("--allowed-origins", "https://Page.example")),
     (("--allowed-origins", "page.example"), ("--allowed-origins", "page.example")),
     (("--frob",), ("--frob",)),
     (("--max-num-seqs", 0), ("--max-num-seqs",)),

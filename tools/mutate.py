@@ -127,7 +127,7 @@ MUTATIONS = [
     ("router-scaling", "routed scaling factor dropped", M + "moe.cc", ".normalize = topk > 1, .scaling = s.c.routed_scaling_factor",
      ".normalize = topk > 1, .scaling = 1"),
     ("shared-weighted", "expert sum not rounded before the shared expert joins", R + "moe.cc",
-     "const float y = RoundIf(a.round, DotPieces(a.act", "const float y = RoundIf(false, DotPieces(a.act"),
+     "const float y = RoundIf(a.round, Dot(a.act", "const float y = RoundIf(false, Dot(a.act"),
     ("expert-input", "expert inputs not quantised", M + "block.cc", "s.num.fp8_expert_inputs ? xq : nullptr",
      "nullptr"),
     ("pool-softmax", "pooling by sigmoid of one score", R + "attention.cc", "e1 = std::exp(s1 - top)",

@@ -106,6 +106,7 @@ int RunOnRanks(int ranks, std::span<char* const> args) {
   awaited = to_rank0;
   sigaddset(&awaited, SIGCHLD);
   sigprocmask(SIG_BLOCK, &awaited, nullptr);
+  std::signal(SIGCHLD, SIG_DFL);  // who started this may have ignored it: then none would come
   const pid_t mpirun = StartMpirun(std::move(command), to_rank0);
   for (;;) {
     int signal = 0, status = 0;

@@ -1,6 +1,7 @@
 #include "cli/launch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,7 @@ TEST(Launch, RanksAreANumberOrAuto) {
 }
 
 TEST(Launch, MemoryNodesAreThoseOfTheCpus) {
-  const std::string sysfs = testing::TempDir() + "launch_test_nodes";
+  const std::string sysfs = testing::TempDir() + "launch_test_nodes." + std::to_string(getpid());
   const auto write = [&](const char* node, const char* cpus) {
     std::filesystem::create_directories(sysfs + "/" + node);
     std::ofstream(sysfs + "/" + node + "/cpulist") << cpus << "\n";

@@ -125,14 +125,19 @@ ordered_json Json(const RankPlan& plan) {
           {"draft", CallsJson(plan.draft)}};
 }
 
-ModelConfig ConfigOf(const PlanFlags& flags, const std::string& model, bool synthetic) {
-  if (!synthetic) {
+ModelConfig ConfigOf(const PlanFlags& flags, const std::string& model, const CLI::App& command) {
+  if (command.count("--synthetic") == 0) {
     return ModelConfig::Load(flags.config.empty()
                                  ? ResolveModelDir(model, HubCacheDir()) + "/config.json"
                                  : flags.config);
   }
-  if (flags.config.empty()) return SyntheticConfig(SyntheticModel::Parse(flags.synthetic));
-  throw Error(Code::kInvalid, "--synthetic: expected no --config with it, found one");
+  for (const char* other : {"--config", "--model"}) {
+    if (command.count(other) > 0) {
+      throw Error(Code::kInvalid,
+                  fmt::format("--synthetic: expected no {} with it, found one", other));
+    }
+  }
+  return SyntheticConfig(SyntheticModel::Parse(flags.synthetic));
 }
 
 void RunPlan(const PlanFlags& flags, const ModelConfig& config) {
@@ -185,10 +190,8 @@ void AddPlan(CLI::App& app) {
       ->check(CheckInteger)
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags, engine, command] {
-    const bool synthetic = command->count("--synthetic") > 0;
-    RunPlan(*flags, ConfigOf(*flags, engine->model, synthetic));
-  });
+  command->callback(
+      [flags, engine, command] { RunPlan(*flags, ConfigOf(*flags, engine->model, *command)); });
 }
 
 }  // namespace deepinfer

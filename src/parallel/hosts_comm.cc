@@ -42,6 +42,10 @@ void HostsComm::TellHost(float* rows, int64_t n_rows, int64_t stride, int64_t be
   host_->Gather(rows, n_rows, stride, cuts_);
 }
 
+void HostsComm::TakeWaits() {
+  AddWait(std::chrono::nanoseconds(host_->TakeStats().wait_nanoseconds));
+}
+
 void HostsComm::DoMerge(const CommCall& call, uint32_t* words, int64_t n) {
   const auto join = [&](Comm& comm) {
     if (call.op == CommCall::Op::kMerge)
@@ -52,6 +56,7 @@ void HostsComm::DoMerge(const CommCall& call, uint32_t* words, int64_t n) {
   join(*host_);
   if (leaders_) join(*leaders_);
   TellHost(reinterpret_cast<float*>(words), 1, n, 0, n);
+  TakeWaits();
 }
 
 void HostsComm::DoGather(const CommCall&, float* rows, int64_t n_rows, int64_t stride,
@@ -64,6 +69,7 @@ void HostsComm::DoGather(const CommCall&, float* rows, int64_t n_rows, int64_t s
     leaders_->Gather(rows, n_rows, stride, cuts_);
   }
   TellHost(rows, n_rows, stride, cuts.front(), cuts.back());
+  TakeWaits();
 }
 
 void HostsComm::DoBroadcast(const CommCall& call, void* data, int64_t bytes) {
@@ -72,6 +78,7 @@ void HostsComm::DoBroadcast(const CommCall& call, void* data, int64_t bytes) {
   if (root_host == own_) host_->Broadcast(data, bytes, call.root - *(after - 1));
   if (leaders_) leaders_->Broadcast(data, bytes, root_host);
   if (root_host != own_) host_->Broadcast(data, bytes, 0);
+  TakeWaits();
 }
 
 std::unique_ptr<Comm> HostsComm::Split(int color, const std::string& name) {

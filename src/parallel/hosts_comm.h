@@ -33,6 +33,8 @@ class HostsComm : public Comm {
   void DoBroadcast(const CommCall& call, void* data, int64_t bytes) override;
   // All of this host get what the leader holds.
   void TellHost(float* rows, int64_t n_rows, int64_t stride, int64_t begin, int64_t end);
+  // Counts what the calls of host_ waited as waits of this one.
+  void TakeWaits();
 
   const std::vector<std::vector<int>> hosts_;
   const int own_;

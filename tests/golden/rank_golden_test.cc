@@ -1,6 +1,7 @@
 // Golden sets hold on worlds of several ranks as threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -16,7 +17,7 @@ const std::string kGolden = DI_SOURCE_DIR "/build/testdata/golden";
 class SomeSets {
  public:
   SomeSets(const std::string& checkpoint, const std::vector<std::string>& prompts)
-      : dir_(testing::TempDir() + "/deepinfer_some_sets") {
+      : dir_(testing::TempDir() + "/deepinfer_some_sets." + std::to_string(getpid())) {
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
     for (const std::string& prompt : prompts) {

@@ -27,8 +27,9 @@ def test_plan_of_a_synthetic_model():
     result = json.loads(run("plan", "--synthetic", "layers=1,experts=8,vocab=512", "--ranks", 2, "--json").stdout)
     assert result["rank_bytes"]["routed experts"] == 4 * 3 * 2304 * 5120 * 17 // 32
     assert result["rank_bytes"]["head"] == 512 * 5120 * 2 // 2
-    both = run("plan", "--synthetic", "layers=1", "--config", CONFIG)
-    assert both.returncode == 2 and "--synthetic: expected no --config" in both.stderr
+    for other in ("--config", "--model"):
+        both = run("plan", "--synthetic", "layers=1", other, CONFIG)
+        assert both.returncode == 2 and f"--synthetic: expected no {other}" in both.stderr
 
 
 def test_plan_refuses_by_name_what_does_not_fit():

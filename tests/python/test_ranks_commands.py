@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import test_serve
-from program import DEMO, ROOT, assert_fails, environment, mpirun, run, start
+from program import DEMO, ROOT, assert_fails, environment, is_running, mpirun, run, start
 from serving import Server
 
 GOLDEN, CHECKPOINTS = ROOT / "build/testdata/golden", ROOT / "build/testdata/checkpoints"
@@ -166,7 +166,7 @@ def test_a_signal_ends_a_server_on_started_ranks_as_one_on_one(stop):
         assert len(ranks) == 2
         server.process.send_signal(stop)
         assert server.process.wait(timeout=60) == 0
-        assert not any(alive(r) for r in ranks)
+        assert not any(is_running(r) for r in ranks)
 
 
 def test_ctrl_c_prints_what_there_is():
@@ -185,7 +185,7 @@ def test_ranks_end_with_the_process_that_started_them():
         ranks = children(*mpi)
         server.process.kill()
         end = time.monotonic() + 20
-        while any(alive(p) for p in mpi + ranks):
+        while any(is_running(p) for p in mpi + ranks):
             assert time.monotonic() < end
             time.sleep(0.05)
 
@@ -193,11 +193,3 @@ def test_ranks_end_with_the_process_that_started_them():
 def children(*processes):
     found = [Path(f"/proc/{p}/task/{p}/children").read_text().split() for p in processes]
     return [int(child) for of_one in found for child in of_one]
-
-
-def alive(process):
-    """Also false for one that nobody has waited for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

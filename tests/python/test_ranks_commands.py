@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import test_serve
-from program import DEMO, ROOT, assert_fails, environment, is_running, mpirun, run, start
+from program import DEMO, PROGRAM, ROOT, assert_fails, environment, is_running, mpirun, run, start
 from serving import Server
 
 GOLDEN, CHECKPOINTS = ROOT / "build/testdata/golden", ROOT / "build/testdata/checkpoints"
@@ -188,6 +188,13 @@ def test_ranks_end_with_the_process_that_started_them():
         while any(is_running(p) for p in mpi + ranks):
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def test_ranks_end_where_ended_children_are_ignored():
+    command = [PROGRAM, *map(str, GENERATE), "--max-tokens", "4", "--ranks", "2"]
+    done = subprocess.run(["bash", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", *command], capture_output=True, timeout=60,
+                          env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def children(*processes):

@@ -42,10 +42,11 @@ def test_answers_are_those_of_one_rank_until_the_cable_is_cut(cable):
         return
     args = ["--prompt", "In the beginning", "--prompt-ids", "[0,17,40]", "--max-tokens", 24, "--temperature", 0,
             "--logprobs", 3, "--ignore-eos"]
-    result = subprocess.run(two_hosts("run", PROGRAM, "generate", "--model", DEMO, "--json", "--threads", 1, *args),
+    result = subprocess.run(two_hosts("run", PROGRAM, "generate", "--model", DEMO, "--json", "--threads", 1, "--profile", *args),
                             capture_output=True, text=True, timeout=60, env=environment(), check=False)
     assert result.returncode == 0, result.stderr
     assert answer(result.stdout) == answer(generate(*args))
+    assert float(re.search(r"ms of which ([\d.]+) waiting", result.stderr)[1]) > 0  # within the hosts
 
     args = ["--prompt", "In", "--max-tokens", 1900, "--ignore-eos", "--threads", 1, "--rank-timeout", TIMEOUT_S]
     process = subprocess.Popen(two_hosts("run", PROGRAM, "generate", "--model", DEMO, *args), text=True,

@@ -23,7 +23,7 @@ struct CommCall {
 };
 
 // What the calls of one communicator took on this rank; part of the time are waits for ranks of
-// the same host that came later.
+// the same host that came later, or, of large merges, copy longer.
 struct CommStats {
   int64_t calls = 0, bytes = 0, nanoseconds = 0, wait_nanoseconds = 0;
   CommStats& operator+=(const CommStats& other);

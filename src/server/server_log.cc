@@ -120,7 +120,7 @@ bool ServerLog::WaitUntilTaken() {
   }
 }
 
-// A descriptor that polls as writable takes PIPE_BUF bytes without blocking.
+// A pipe of one writer that polls as writable takes PIPE_BUF bytes without blocking.
 void ServerLog::WriteOut(std::string_view lines) {
   while (!lines.empty() && WaitUntilTaken()) {
     const ssize_t n = write(fd_, lines.data(), std::min<size_t>(lines.size(), PIPE_BUF));

@@ -141,9 +141,6 @@ const float* GatherShared(const StepContext& s, const float* own) {
 
 // y [rows, outputs of this rank] = w2 . act of the shared expert.
 void AddSharedDown(const StepContext& s, const WeightView& w2, const float* act, float* y) {
-  const Ranks* ranks = s.m.ranks;
-  if (ranks != nullptr && (CutsShared(s) ? ranks->shared_out() : ranks->shared_inner()).size() == 0)
-    return;
   s.Linear("moe.shared_down", act, w2, y, {.exact = AddsPartialSums(s), .start = Start::kBeside});
 }
 
@@ -264,13 +261,14 @@ void AddMoe(const StepContext& s, int layer, const float* x, const float* xq, fl
   RoutedRows routed{router.ids, router.weights, xq};
   const bool one = rows == 1 && !s.batches();
   if (one) AddGroupPairs(s, layer, routed);
-  const float* shared_in = CutsShared(s) ? GatherShared(s, shared_act) : shared_act;
-  if (!CutsShared(s)) AddSharedDown(s, w.shared.w2, shared_in, shared);
+  const bool cut = CutsShared(s);
+  const float* gathered = cut ? GatherShared(s, shared_act) : nullptr;
+  if (!cut && inner > 0) AddSharedDown(s, w.shared.w2, shared_act, shared);
   if (s.batches()) routed = AllBatches(s, topk, routed);
   if (!one) AddGroupPairs(s, layer, routed);
 
   AddExperts(s, layer, routed.x, act);
-  if (CutsShared(s)) AddSharedDown(s, w.shared.w2, shared_in, shared);
+  if (cut && ranks->shared_out().size() > 0) AddSharedDown(s, w.shared.w2, gathered, shared);
   if (ranks == nullptr) {
     float* sums = s.b.Temp<float>("moe.routed", rows * hidden);
     AddDown(s, layer, s.routed, s.n_rows(), act, sums);

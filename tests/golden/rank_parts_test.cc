@@ -5,17 +5,15 @@
 #include <unistd.h>
 
 #include <map>
-#include <thread>
 
 #include "checkpoint/checkpoint.h"
-#include "engine/executor.h"
-#include "parallel/thread_comm.h"
 #include "planner/rank_memory.h"
+#include "rank_runs.h"
 
 namespace deepinfer {
 namespace {
 
-ExecutorOptions Options() {
+ExecutorOptions SyntheticOptions() {
   ExecutorOptions o;
   o.engine.synthetic = SyntheticModel{.layers = 1, .experts = 8, .vocab = 512, .seed = 3};
   o.engine.max_model_len = 64;
@@ -45,23 +43,14 @@ std::vector<float> LogitsOf(Executor& e) {
 }
 
 TEST(RankParts, SyntheticModelsHaveTheBitsOfOneRank) {
-  std::vector<float> want, got;
+  std::vector<float> want;
   {
-    Executor alone(Options());
+    Executor alone(SyntheticOptions());
     want = LogitsOf(alone);
   }
-  const auto comms = MakeThreadWorld(2, std::chrono::seconds(120));
-  const auto options = [&](size_t rank) {
-    ExecutorOptions o = Options();
-    o.world = comms[rank].get();
-    return o;
-  };
-  std::thread follower([&] { Executor(options(1)).Follow(); });
-  {
-    Executor driver(options(0));
-    got = LogitsOf(driver);
-  }
-  follower.join();
+  const World world{"tp", 2};
+  const auto got =
+      OnRanks<std::vector<float>>(SyntheticOptions(), world.ranks, world.options(), LogitsOf);
   EXPECT_TRUE(got == want);
 }
 
@@ -85,7 +74,7 @@ int64_t ResidentBytes(const uint8_t* data, int64_t bytes) {
 // What is in memory of a rank's part of the weights is what the plan says, part by part, and there
 // is nothing else.
 TEST(RankParts, MemoryIsThatOfThePlan) {
-  const ModelConfig config = SyntheticConfig(*Options().engine.synthetic);
+  const ModelConfig config = SyntheticConfig(*SyntheticOptions().engine.synthetic);
   for (const int ranks : {2, 4}) {
     const Layout layout(config, {"tp", ranks});
     const int rank = ranks - 1;

@@ -27,14 +27,18 @@ def mpirun(ranks, *args):
             "-n", str(ranks), PROGRAM, *map(str, args)]
 
 
+def children(*processes):
+    found = [Path(f"/proc/{p}/task/{p}/children").read_text().split() for p in processes]
+    return [int(child) for of_one in found for child in of_one]
+
+
 def rank_processes(process):
     """Ids of the processes of an mpirun, by rank."""
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     ranks = {}
-    for child in children:
+    for child in children(process):
         found = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", Path(f"/proc/{child}/environ").read_bytes())
         if found:
-            ranks[int(found[1])] = int(child)
+            ranks[int(found[1])] = child
     return [ranks[r] for r in range(len(ranks))]
 
 

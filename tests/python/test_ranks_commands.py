@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import openai
 import pytest
 
 import test_serve
-from program import DEMO, PROGRAM, ROOT, assert_fails, environment, is_running, mpirun, run, start
+from program import DEMO, PROGRAM, ROOT, assert_fails, children, environment, is_running, mpirun, run, start
 from serving import Server
 
 GOLDEN, CHECKPOINTS = ROOT / "build/testdata/golden", ROOT / "build/testdata/checkpoints"
@@ -195,8 +194,3 @@ def test_ranks_end_where_ended_children_are_ignored():
     done = subprocess.run(["bash", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", *command], capture_output=True, timeout=60,
                           env=environment(), check=False)
     assert done.returncode == 0, done.stderr
-
-
-def children(*processes):
-    found = [Path(f"/proc/{p}/task/{p}/children").read_text().split() for p in processes]
-    return [int(child) for of_one in found for child in of_one]
